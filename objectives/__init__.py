@@ -1,0 +1,1 @@
+"""Turns one configuration into one outcome."""

@@ -1,0 +1,1 @@
+"""Real training, bounded, in a child process; the only place that imports torch, transformers and peft."""

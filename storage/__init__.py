@@ -1,0 +1,1 @@
+"""Keeps what was measured: Optuna's tables and ours in one database."""

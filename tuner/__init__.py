@@ -1,0 +1,1 @@
+"""Decides what to try and what to say. Never imports torch."""
