@@ -34,15 +34,11 @@ class LoaderConfig:
             raise ValueError(f"num_workers must be an integer of at least 0 but got {self.num_workers!r}.")
         if self.num_workers == 0:
             if self.prefetch_factor is not None:
-                raise ValueError(
-                    f"prefetch_factor must be None with 0 workers but got {self.prefetch_factor!r}."
-                )
+                raise ValueError(f"prefetch_factor must be None with 0 workers but got {self.prefetch_factor!r}.")
             if self.persistent_workers:
                 raise ValueError("persistent_workers must be False with 0 workers but got True.")
         elif type(self.prefetch_factor) is not int or self.prefetch_factor < 1:
-            raise ValueError(
-                f"prefetch_factor must be an integer of at least 1 but got {self.prefetch_factor!r}."
-            )
+            raise ValueError(f"prefetch_factor must be an integer of at least 1 but got {self.prefetch_factor!r}.")
 
     @property
     def key(self) -> str:
@@ -229,7 +225,7 @@ class Measurement:
     tokens: int | None = None
     timed_s: float | None = None
     crash_frequency: Literal["none", "occasional", "frequent"] = "none"
-    """Worker crashes the run survived, as a recorded table reports them; a measured slice that lost one is a `Crash`."""
+    """Worker crashes a recorded run survived; a measured slice that lost a worker is a `Crash`."""
     raw: RawSlice | None = None
     load: tuple[LoadSample, ...] = ()
 
