@@ -6,7 +6,7 @@ Runs in: parent. *Not covered*: which configuration comes next (`tuner.search`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from objectives.schema import LoaderConfig, Measurement, Outcome
@@ -33,6 +33,16 @@ class Choices:
     """None: the defaults of the export target."""
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What preparing found: the ceilings, oldest first, and what later runs of the study must keep."""
+
+    ceilings: tuple[Measurement, ...] = ()
+    remember: Mapping[str, JsonScalar] = field(default_factory=dict)
+    facts: Mapping[str, JsonScalar] = field(default_factory=dict)
+    """For the record: versions, parameters, threads."""
+
+
 @runtime_checkable
 class Objective(Protocol):
     """Measures configurations. Used as a context manager; leaving it must leave no process and no file behind."""
@@ -47,8 +57,12 @@ class Objective(Protocol):
         """Return the values that can be measured here, with the reason of each bound."""
         ...
 
-    def prepare(self, progress: Progress) -> tuple[Measurement, ...]:
-        """Make ready, warm the device and return the ceilings measured, oldest first; empty if there is none.
+    def prepare(self, remembered: Mapping[str, JsonScalar], progress: Progress) -> Prepared:
+        """Make ready, warm the device and measure the ceilings.
+
+        Args:
+            remembered: What an earlier run of the same study fixed (`Prepared.remember`); empty for a new study.
+            progress: Called while it works.
 
         Raises:
             objectives.errors.UserError: If the workload cannot be trained at all.

@@ -78,7 +78,8 @@ class Workload:
     model: str = "embedded"
     dataset: str = "embedded"
     tokenizer: str | None = None
-    weights: Literal["random", "load"] = "random"
+    weights: Literal["auto", "random", "load"] = "auto"
+    """`auto` builds dense models from their config and loads sparse and quantised ones."""
     per_device_train_batch_size: int = 1
     gradient_accumulation_steps: int = 16
     max_length: int = 2048
@@ -209,7 +210,12 @@ class Measurement:
     """Half of the 95 % interval of `samples_per_s` from the scatter of this slice's steps; slices scatter more."""
     wait_fraction: float | None = None
     h2d_fraction: float | None = None
+    compute_s: float | None = None
+    """Mean compute part of an optimizer step."""
     restart_s: float | None = None
+    """Epoch end to first batch of the next epoch."""
+    restart_fraction: float | None = None
+    """Share of the running time that restarts take, epochs at their real length."""
     startup_s: float | None = None
     loader_batches_per_s: float | None = None
     cpu_busy_fraction: float | None = None

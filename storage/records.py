@@ -44,6 +44,10 @@ class StudyRecord:
     seed: int
     created_at: datetime
     score_policy: dict[str, float] = field(default_factory=dict)
+    remember: dict[str, Any] = field(default_factory=dict)
+    """What preparing fixed for the whole study (`objectives.protocol.Prepared.remember`), such as the slice's length."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """For the record: versions, parameters, threads."""
     stopped: str | None = None
     """Why the last run of this study ended, such as `30 trials done`; None while it runs or after a kill."""
     spent_s: float = 0.0

@@ -1,0 +1,263 @@
+"""The objective that trains for real: LoRA under a `transformers.Trainer` in a child process.
+
+Runs in: parent. One resident child loads the model once; it is replaced after a crash, or after every slice with
+`isolation="process"`.
+*Not covered*: the slice itself (`objectives.slice.measure`), supervision (`objectives.supervisor`).
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from objectives.crash import Evidence, classify
+from objectives.errors import EXIT_NO_RESULT, UserError
+from objectives.estimate import summarise
+from objectives.load import LoadMonitor
+from objectives.protocol import Choices, JsonScalar, Prepared, Progress
+from objectives.schema import (
+    Crash,
+    LoaderConfig,
+    LoadSample,
+    Measurement,
+    Outcome,
+    RawSlice,
+    SlicePlan,
+)
+from objectives.supervisor import Death, SliceChild, sweep_stale_directories
+from objectives.wire import pack, unpack
+from objectives.workload import ResolvedWorkload
+
+MIN_STEPS = 4
+MAX_STEPS = 400
+AGREE_FRACTION = 0.05
+"""Two ceilings in a row within this are taken as a warm device: the first slices of a process read up to 2.2 times
+too slow."""
+MAX_CEILINGS = 5
+WARM_PLAN_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LoraOptions:
+    """How slices are run; not part of what is trained."""
+
+    slice_seconds: float
+    python: str
+    isolation: Literal["resident", "process"] = "resident"
+
+
+class LoraObjective:
+    """Measures slices of the resolved workload; a context manager through `contextlib.closing`."""
+
+    name = "lora"
+
+    def __init__(self, resolved: ResolvedWorkload, choices: Choices, options: LoraOptions) -> None:
+        self.resolved = resolved
+        self.options = options
+        self._choices = choices
+        self._child: SliceChild | None = None
+        self._plan: SlicePlan | None = None
+        self._facts: dict[str, Any] = {}
+
+    def identity(self) -> Mapping[str, JsonScalar]:
+        """Return the workload, the data set's content and how long a slice is meant to take."""
+        work = asdict(self.resolved.workload)
+        work["target_modules"] = ",".join(self.resolved.workload.target_modules)
+        return {
+            **{f"workload.{k}": v for k, v in work.items() if k not in ("device", "dataset")},
+            "dataset.content": self.resolved.rows.content_hash,
+            "dataset.rows": self.resolved.rows.rows,
+            "slice.seconds": self.options.slice_seconds,
+            "slice.isolation": self.options.isolation,
+        }
+
+    def choices(self) -> Choices:
+        """Return the knobs' values as bounded by host and user."""
+        return self._choices
+
+    def prepare(self, remembered: Mapping[str, JsonScalar], progress: Progress) -> Prepared:
+        """Start the child, fix the length of a slice and measure ceilings until two agree."""
+        sweep_stale_directories()
+        if {"timed_steps", "epochs", "epoch_batches"} <= remembered.keys():
+            self._plan = unpack(SlicePlan, dict(remembered))
+        answer = self._open(progress)
+        if not isinstance(answer, dict) or answer["event"] != "opened":
+            raise self._cannot_train(answer)
+        warm = self._ceiling(self._short_plan(), progress)
+        if self._plan is None:
+            self._plan = self._choose_plan(warm)
+        ceilings = [self._ceiling(self._plan, progress)]
+        while len(ceilings) < MAX_CEILINGS:
+            ceilings.append(self._ceiling(self._plan, progress))
+            if abs(_median_step_s(ceilings[-1]) / _median_step_s(ceilings[-2]) - 1) <= AGREE_FRACTION:
+                break
+        return Prepared(tuple(ceilings), asdict(self._plan), self._facts)
+
+    def measure(self, config: LoaderConfig, progress: Progress) -> Outcome:
+        """Return the outcome of one slice; a bad row is looked at again without workers before it is believed."""
+        outcome = self._slice(config, progress)
+        if isinstance(outcome, Crash) and outcome.blame == "data" and config.num_workers > 0:
+            again = self._slice(LoaderConfig(0, None, False, config.pin_memory), progress)
+            if isinstance(again, Measurement):
+                return replace(outcome, blame="config")
+            return replace(outcome, message=again.message, log_tail=again.log_tail)
+        return outcome
+
+    def close(self) -> None:
+        """End the child."""
+        self._discard()
+
+    def _slice(self, config: LoaderConfig, progress: Progress) -> Outcome:
+        assert self._plan is not None, "prepare() comes first"
+        if self._child is None:
+            answer = self._open(progress)
+            if isinstance(answer, Death) or answer["event"] != "opened":
+                return self._crash(answer, ())
+            self._ceiling(self._short_plan(), progress)
+        assert self._child is not None
+        monitor = self._monitor()
+
+        def on_phase(phase: str, step: int) -> None:
+            if phase == "train" and step == 0:
+                monitor.mark()
+            progress(f"step {step}/{self._plan.timed_steps}" if phase == "train" and self._plan else phase)
+
+        monitor.start()
+        try:
+            answer = self._child.ask({"op": "measure", "config": pack(config), "plan": pack(self._plan)}, on_phase)
+        finally:
+            load = monitor.stop()
+        if isinstance(answer, Death) or answer["event"] != "slice":
+            return self._crash(answer, load)
+        if self.options.isolation == "process":
+            self._discard()
+        return summarise(
+            unpack(RawSlice, answer["raw"]),
+            plan=self._plan,
+            workload_batch_size=self.resolved.workload.per_device_train_batch_size,
+            load=load,
+            depth=config.depth,
+        )
+
+    def _ceiling(self, plan: SlicePlan, progress: Progress) -> Measurement:
+        if self._child is None:
+            self._open(progress)
+        assert self._child is not None
+        answer = self._child.ask(
+            {"op": "ceiling", "plan": pack(plan)}, lambda phase, step: progress(f"ceiling: {phase} {step}")
+        )
+        if isinstance(answer, Death) or answer["event"] != "slice":
+            raise self._cannot_train(answer)
+        raw = unpack(RawSlice, answer["raw"])
+        return summarise(raw, plan=plan, workload_batch_size=self.resolved.workload.per_device_train_batch_size)
+
+    def _open(self, progress: Progress) -> dict[str, Any] | Death:
+        work = self.resolved.workload
+        environment = {
+            "CUDA_VISIBLE_DEVICES": "" if work.device == "cpu" else work.device,
+            "TOKENIZERS_PARALLELISM": "false",  # a tokenizer that used threads before the fork hangs its workers
+            "TRANSFORMERS_VERBOSITY": "error",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        }
+        if work.device == "cpu":
+            environment["OMP_NUM_THREADS"] = environment["MKL_NUM_THREADS"] = str(work.cpu_threads)
+        if self.resolved.offline:
+            environment["HF_HUB_OFFLINE"] = "1"
+        self._child = SliceChild(self.options.python, environment)
+        request = {
+            "op": "open",
+            "workload": pack(work),
+            "dataset_path": self.resolved.dataset_path,
+            "model_path": self.resolved.model_path,
+            "tokenizer_path": self.resolved.tokenizer_path,
+        }
+        answer = self._child.ask(request, lambda phase, _step: progress(phase))
+        if isinstance(answer, dict) and answer["event"] == "opened":
+            self._facts = answer["facts"]
+        return answer
+
+    def _monitor(self) -> LoadMonitor:
+        assert self._child is not None
+        device = self.resolved.workload.device
+        return LoadMonitor(self._child.pid, None if device == "cpu" else device)
+
+    def _epoch_batches(self) -> int:
+        return -(-self.resolved.rows.rows // self.resolved.workload.per_device_train_batch_size)
+
+    def _short_plan(self) -> SlicePlan:
+        groups = -(-self._epoch_batches() // self.resolved.workload.gradient_accumulation_steps)
+        if groups <= WARM_PLAN_STEPS:
+            return SlicePlan(timed_steps=groups, epochs=1, epoch_batches=self._epoch_batches())
+        return SlicePlan(timed_steps=WARM_PLAN_STEPS, epochs=0, epoch_batches=self._epoch_batches())
+
+    def _choose_plan(self, warm: Measurement) -> SlicePlan:
+        """Return as many steps as fill the wanted time; whole epochs when one fits."""
+        groups = -(-self._epoch_batches() // self.resolved.workload.gradient_accumulation_steps)
+        assert warm.raw is not None
+        step_s = warm.raw.steps.step_s[-1]
+        steps = min(max(round(self.options.slice_seconds / step_s), MIN_STEPS), MAX_STEPS)
+        if groups <= steps:
+            epochs = steps // groups
+            return SlicePlan(timed_steps=epochs * groups, epochs=epochs, epoch_batches=self._epoch_batches())
+        return SlicePlan(timed_steps=steps, epochs=0, epoch_batches=self._epoch_batches())
+
+    def _crash(self, answer: dict[str, Any] | Death, load: tuple[LoadSample, ...]) -> Crash:
+        crash = classify(self._evidence(answer, load))
+        self._discard(grace_s=0.0)
+        return crash
+
+    def _evidence(self, answer: dict[str, Any] | Death, load: tuple[LoadSample, ...]) -> Evidence:
+        assert self._child is not None
+        memory = max((s.memory_fraction for s in load if s.memory_fraction is not None), default=None)
+        used = max((s.shm_used_bytes for s in load if s.shm_used_bytes is not None), default=None)
+        with suppress(OSError):
+            shm = os.statvfs("/dev/shm")
+            size = shm.f_blocks * shm.f_frsize
+        shm_fraction = used / size if used is not None and size else None
+        if isinstance(answer, Death):
+            return Evidence(
+                phase=answer.phase,
+                step=answer.step,
+                child_exit_code=answer.exit_code,
+                child_signal=answer.signal,
+                stalled_s=answer.stalled_s,
+                log_tail=self._child.log_tail(),
+                peak_memory_fraction=memory,
+                peak_shm_fraction=shm_fraction,
+            )
+        return Evidence(
+            phase=answer["phase"],
+            step=answer["step"],
+            exception=answer["exception"],
+            message=answer["message"],
+            traceback=answer["traceback"],
+            worker_exits=tuple(answer["worker_exits"]),
+            log_tail=self._child.log_tail(),
+            peak_memory_fraction=memory,
+            peak_shm_fraction=shm_fraction,
+        )
+
+    def _cannot_train(self, answer: dict[str, Any] | Death) -> UserError:
+        """Return the error for a workload that does not even train from memory, and end the child."""
+        crash = self._crash(answer, ())
+        tail = "\n  ".join(crash.log_tail.strip().splitlines()[-3:])
+        return UserError(
+            f"the model cannot be trained here: {crash.message}",
+            f"nothing was measured: {crash.remedy}\n  {tail}",
+            "tuner doctor",
+            exit_code=EXIT_NO_RESULT,
+        )
+
+    def _discard(self, grace_s: float = 3.0) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.close(grace_s)
+
+
+def _median_step_s(ceiling: Measurement) -> float:
+    assert ceiling.raw is not None
+    return statistics.median(t / k for t, k in zip(ceiling.raw.steps.step_s, ceiling.raw.steps.samples, strict=True))

@@ -1,0 +1,92 @@
+"""Binds a study to what it measures: the same name goes on, a different workload or host is refused.
+
+Runs in: parent. *Not covered*: storing it (`storage.store`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from objectives.errors import UserError
+from objectives.protocol import Objective
+from objectives.score import ScorePolicy
+from storage.records import StudyRecord
+from storage.store import Store
+from tuner.space import SearchSpace
+
+
+def fingerprint(identity: Mapping[str, Any], host: Mapping[str, Any]) -> str:
+    """Return the hash a study is bound to; 16 hex digits of SHA-256 over both, keys sorted."""
+    text = json.dumps([dict(identity), dict(host)], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def open_study(
+    store: Store,
+    name: str,
+    objective: Objective,
+    space: SearchSpace,
+    *,
+    host: Mapping[str, Any],
+    bound_host: Mapping[str, Any],
+    baseline_of: str,
+    policy: ScorePolicy,
+    seed: int,
+    usable_cpus: int,
+) -> tuple[StudyRecord, bool]:
+    """Return the study of this name and whether it is new.
+
+    Args:
+        host: The host as recorded.
+        bound_host: The part of it that makes measurements comparable; empty for a recorded table.
+
+    Raises:
+        UserError: If a study of this name measured something else.
+    """
+    identity = {"objective": objective.name, **objective.identity()}
+    found = store.study(name)
+    if found is not None:
+        _refuse_other(found, identity, bound_host)
+        return found, False
+    record = StudyRecord(
+        name=name,
+        uuid=uuid.uuid4().hex,
+        objective=objective.name,
+        identity=identity,
+        host={**host, "bound": dict(bound_host)},
+        fingerprint=fingerprint(identity, bound_host),
+        baseline=space.baseline,
+        baseline_of=baseline_of,
+        measured_knobs=space.measured_knobs,
+        values={knob: list(menu) for knob, menu in space.values.items()},
+        reasons={**space.reasons, **{f"left out: {reason}": str(n) for reason, n in space.left_out.items()}},
+        configurations=len(space.configurations),
+        seed=seed,
+        created_at=datetime.now(UTC),
+        score_policy=asdict(policy),
+    )
+    store.create_study(record, max_workers=max(16, usable_cpus))
+    return record, True
+
+
+def _refuse_other(found: StudyRecord, identity: Mapping[str, Any], bound_host: Mapping[str, Any]) -> None:
+    """Raise if the study was measured on another workload or host, naming the first difference."""
+    if found.fingerprint == fingerprint(identity, bound_host):
+        return
+    before = {**found.identity, **{f"host.{k}": v for k, v in found.host.get("bound", {}).items()}}
+    now = {**identity, **{f"host.{k}": v for k, v in bound_host.items()}}
+    differing = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    first = differing[0] if differing else "the host"
+    label = first.removeprefix("workload.")
+    raise UserError(
+        f"study '{found.name}' was measured with {label}={before.get(first)}, this run has {now.get(first)}",
+        f"speeds of different workloads or hosts cannot be compared inside one study"
+        f" ({len(differing)} difference{'s' if len(differing) != 1 else ''}: {', '.join(sorted(differing))})",
+        f"tuner run --study {found.name}-2",
+    )

@@ -1,0 +1,67 @@
+"""`tuner export`: print the best settings as flags of the trainer.
+
+Runs in: parent. *Not covered*: the flags themselves (`tuner.export`), which settings are best (`tuner.selection`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuner.cli.options import DEFAULT_STORAGE, JsonOption, StorageOption, StudyOption, TargetOption, find_study
+
+
+def export(
+    study: StudyOption = None,
+    storage: StorageOption = DEFAULT_STORAGE,
+    target: TargetOption = "swift",
+    json: JsonOption = False,
+    configuration: Annotated[
+        str | None,
+        typer.Option(help="Export this configuration instead of the best, such as 'w4 p2 persist'.", metavar="KEY"),
+    ] = None,
+) -> None:
+    """Print the best settings as one line of flags.
+
+    Example: swift sft --model ... $(tuner export)
+    """
+    from objectives.errors import EXIT_NO_RESULT, UserError
+    from storage.store import open_store
+    from tuner.export import export_line, unmeasured
+    from tuner.report import build_report
+
+    with open_store(storage, create=False) as store:
+        record = find_study(store, study, "export")
+        data = store.data(record)
+    report = build_report(data)
+    if configuration is None:
+        if report.best is None:
+            raise UserError(
+                f"study '{record.name}' has no usable configuration",
+                "every configuration crashed or ran out of memory headroom",
+                f"tuner show --study {record.name}",
+                exit_code=EXIT_NO_RESULT,
+            )
+        chosen = report.best.config
+    else:
+        known = {t.config.key: t.config for t in data.trials if t.state == "complete"}
+        if configuration not in known:
+            raise UserError(
+                f"configuration '{configuration}' was not measured in study '{record.name}'",
+                f"measured: {', '.join(sorted(known))}",
+                f"tuner show --study {record.name}",
+            )
+        chosen = known[configuration]
+    chosen, notes = unmeasured(chosen, record.measured_knobs, target)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    typer.echo("note: not confirmed by interleaved re-measurement", err=True)
+    line = export_line(chosen, target)
+    if json:
+        import json as codec
+        from dataclasses import asdict
+
+        typer.echo(codec.dumps({"study": record.name, "target": target, "flags": line, **asdict(chosen)}))
+    else:
+        typer.echo(line)

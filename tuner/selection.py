@@ -1,0 +1,89 @@
+"""Picks one configuration from a study's records, provisionally.
+
+Runs in: parent. Pure. *Not covered*: modelled step times and interleaved confirmation; a module that has them replaces
+`select` alone (`tuner.report.build_report` takes any `Selector`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from objectives.schema import KNOBS, LoaderConfig
+from storage.records import StudyData
+from tuner.pooling import Pooled, difference_noise, noise_floor, pool
+
+__all__ = ["Pooled", "Selection", "Selector", "has_memory_headroom", "noise_floor", "pool", "select"]
+
+MEMORY_LIMIT_FRACTION = 0.92
+"""A choice may have used this share of memory at most: one noisy argmax likes to sit on the edge of a memory crash."""
+EQUAL_FRACTION = 1e-9
+"""Scores this close are the same number; larger than what averaging rounds off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What to recommend, and why."""
+
+    best: Pooled | None
+    baseline: Pooled | None
+    """None until the baseline has a complete trial; it may have crashed."""
+    tied: tuple[Pooled, ...]
+    """What repeats cannot tell from the highest score, the choice included, cheapest first."""
+    reason: str
+
+
+Selector = Callable[[StudyData], Selection]
+
+
+def select(data: StudyData) -> Selection:
+    """Return the cheapest configuration that repeats cannot tell from the highest score; the baseline if it is one.
+
+    Only configurations that were measured, never crashed and left memory free are considered. The highest of many
+    noisy scores is lucky, so this is a choice, never a claim of a speed-up. Without repeats the highest score wins.
+    """
+    pooled = pool(data.trials)
+    baseline = next((p for p in pooled if p.config == data.study.baseline), None)
+    fit = [p for p in pooled if p.slices and not p.crashed and has_memory_headroom(p)]
+    if not fit:
+        return Selection(None, baseline, (), _why_none(pooled))
+    noise = noise_floor(data)
+    by_cost = sorted(fit, key=lambda p: _cost(p.config, data.study.baseline))
+    highest = max(by_cost, key=lambda p: p.value)
+    tied = tuple(p for p in by_cost if _cannot_tell(p, highest, noise))
+    best = baseline if baseline is not None and baseline in tied else tied[0]
+    return Selection(best, baseline, tied, _why(best, baseline, highest, tied, noise))
+
+
+def has_memory_headroom(pooled: Pooled) -> bool:
+    """Return whether every slice stayed within the memory limit, as far as the host could tell."""
+    return pooled.peak_memory_fraction is None or pooled.peak_memory_fraction <= MEMORY_LIMIT_FRACTION
+
+
+def _cannot_tell(pooled: Pooled, highest: Pooled, noise: float | None) -> bool:
+    margin = difference_noise(noise, pooled.slices, highest.slices)
+    return highest.value - pooled.value <= max(margin or 0.0, EQUAL_FRACTION) * highest.value
+
+
+def _cost(config: LoaderConfig, baseline: LoaderConfig) -> tuple[int, int, int]:
+    """Return what a configuration costs: workers, then batches held per worker, then settings to change."""
+    changed = sum(getattr(config, knob) != getattr(baseline, knob) for knob in KNOBS)
+    return (config.num_workers, config.prefetch_factor or 0, changed)
+
+
+def _why(best: Pooled, baseline: Pooled | None, highest: Pooled, tied: tuple[Pooled, ...], noise: float | None) -> str:
+    if noise is None:
+        return "highest score; too few repeats yet to say what noise is"
+    if best is baseline:
+        return "keep the defaults: no score is higher beyond noise"
+    if best is highest:
+        return "highest score" if len(tied) == 1 else f"highest score and cheapest of {len(tied)} within noise"
+    return f"cheapest of {len(tied)} whose scores cannot be told from the highest ({highest.config.key})"
+
+
+def _why_none(pooled: tuple[Pooled, ...]) -> str:
+    if not any(p.slices for p in pooled):
+        return "every configuration tried crashed"
+    if all(p.crashed for p in pooled if p.slices):
+        return "every configuration that was measured also crashed"
+    return f"every configuration that did not crash used more than {100 * MEMORY_LIMIT_FRACTION:.0f} % of the memory"

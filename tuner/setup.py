@@ -1,0 +1,154 @@
+"""From options to an objective and its space.
+
+Runs in: parent. *Not covered*: parsing the command line (`tuner.cli.run`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from objectives.errors import UserError
+from objectives.gpu import find_gpu
+from objectives.host import HostInfo
+from objectives.protocol import Objective
+from objectives.schema import LoaderConfig, Workload
+from tuner.bounds import bounds, fits
+from tuner.space import SearchSpace, build_space
+
+EMBEDDED_SLICE_SECONDS = 4.0
+"""Long enough for three epochs of the embedded 50 rows, short enough for 30 trials in three minutes."""
+SLICE_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What `tuner run` was asked, before the host and the files have been looked at."""
+
+    objective: str = "lora"
+    recording: Path | None = None
+    workload: Workload = field(default_factory=Workload)
+    """`device` and `torch_dtype` as asked; `auto` is resolved here."""
+    device: str = "auto"
+    torch_dtype: str = "auto"
+    cpu_threads: int | None = None
+    slice_seconds: float | None = None
+    python: str | None = None
+    isolation: Literal["resident", "process"] = "resident"
+    chosen: Mapping[str, tuple[int | bool, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """An objective ready to be opened, with its space."""
+
+    objective: Objective
+    space: SearchSpace
+    default_name: str
+    """Name of the study unless one is given."""
+    on_host: bool
+    """Whether the measurements depend on this host (a recorded table's do not)."""
+    warnings: tuple[str, ...] = ()
+
+
+def set_up(options: RunOptions, host: HostInfo, default: LoaderConfig) -> Setup:
+    """Return the objective and space the options ask for.
+
+    Args:
+        default: The export target's defaults, from which the baseline is made.
+
+    Raises:
+        UserError: If something named is missing or cannot be measured here.
+    """
+    if options.objective != "replay" and options.recording is not None:
+        raise UserError(
+            f"--recording {options.recording} goes with --objective replay, not {options.objective}",
+            "a recording is played back, nothing is trained",
+            f"tuner run --objective replay --recording {options.recording}",
+        )
+    if options.objective == "lora":
+        return _lora(options, host, default)
+    if options.objective == "replay":
+        return _replay(options, default)
+    if options.objective == "synthetic":
+        from objectives.synthetic import SyntheticObjective
+
+        objective = SyntheticObjective(seed=options.workload.seed)
+        space = build_space(_narrowed(objective, options.chosen), default)
+        return Setup(objective, space, "synthetic", on_host=False)
+    from objectives.registry import names
+
+    raise UserError(
+        f"no objective '{options.objective}'", f"objectives: {', '.join(names())}", "tuner run --objective lora"
+    )
+
+
+def _lora(options: RunOptions, host: HostInfo, default: LoaderConfig) -> Setup:
+    from objectives.lora import LoraObjective, LoraOptions
+    from objectives.workload import EMBEDDED, resolve
+
+    device = find_gpu(options.device, host)
+    on_cpu = device == "cpu"
+    dtype = options.torch_dtype if options.torch_dtype != "auto" else ("float32" if on_cpu else "bfloat16")
+    threads = options.cpu_threads or max(1, host.usable_cpus // 2)
+    workload = _replace(options.workload, device=device, torch_dtype=dtype, cpu_threads=threads)
+    resolved = resolve(workload)
+    work = resolved.workload
+    choices = bounds(
+        host,
+        rows=resolved.rows.rows,
+        batch_size=work.per_device_train_batch_size,
+        max_length=work.max_length,
+        device=device,
+        accumulation=work.gradient_accumulation_steps,
+        chosen=options.chosen,
+    )
+    # Three int64 tensors per token; the longest row bounds the length of a batch.
+    tokens = min(work.max_length, resolved.rows.longest_row_chars + 64)
+    batch_bytes = work.per_device_train_batch_size * tokens * 24
+    space = build_space(choices, default, lambda config: fits(config, host, batch_bytes=batch_bytes))
+    embedded = work.model == EMBEDDED
+    seconds = options.slice_seconds or (EMBEDDED_SLICE_SECONDS if embedded else SLICE_SECONDS)
+    lora = LoraOptions(slice_seconds=seconds, python=options.python or sys.executable, isolation=options.isolation)
+    name = Path(resolved.dataset_path).stem
+    return Setup(LoraObjective(resolved, choices, lora), space, name, on_host=True, warnings=resolved.warnings)
+
+
+def _replay(options: RunOptions, default: LoaderConfig) -> Setup:
+    from objectives.replay import ReplayObjective
+
+    if options.recording is None:
+        from objectives.embedded import recording
+
+        raise UserError(
+            "--objective replay needs a recording",
+            "it plays back a recorded table instead of training",
+            f"tuner run --objective replay --recording {recording('guide-4090d.csv')}",
+        )
+    objective = ReplayObjective(options.recording)
+    return Setup(objective, build_space(objective.choices(), default), options.recording.stem, on_host=False)
+
+
+def _narrowed(objective: Objective, chosen: Mapping[str, tuple[int | bool, ...]]):  # type: ignore[no-untyped-def]
+    from objectives.protocol import Choices
+
+    choices = objective.choices()
+    reasons = {knob: f"set by --{knob.replace('_', '-')}" for knob in chosen}
+    return Choices(
+        {**choices.values, **chosen}, {**choices.reasons, **reasons}, choices.configurations, choices.baseline
+    )
+
+
+def _replace(workload: Workload, *, device: str, torch_dtype: str, cpu_threads: int) -> Workload:
+    from dataclasses import replace
+
+    if torch_dtype not in ("bfloat16", "float16", "float32"):
+        raise UserError(
+            f"--torch-dtype {torch_dtype} is not a type to train in",
+            "bfloat16, float16 or float32",
+            "--torch-dtype auto",
+        )
+    return replace(workload, device=device, torch_dtype=torch_dtype, cpu_threads=cpu_threads)  # type: ignore[arg-type]
