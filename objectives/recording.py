@@ -48,10 +48,11 @@ def read_recording(path: Path, workload: str | None = None) -> Recording:
         UserError: If the file is missing, empty or not in either format; names the column, row or line.
     """
     text = _text(path)
+    ceilings: tuple[Measurement, ...] = ()
     if text.lstrip().startswith("{"):
         rows, knobs, ceilings = _read_jsonl(path, text, workload)
     else:
-        rows, knobs, ceilings = _read_csv(path, text), _csv_knobs(text), ()
+        rows, knobs = _read_csv(path, text)
     if not rows:
         raise _not_usable(path, "holds no configuration", "there is nothing to choose from")
     grouped: dict[LoaderConfig, list[Row]] = {}
@@ -92,26 +93,13 @@ def _bad_cell(path: Path, where: str, line: int, bad: BadCell) -> UserError:
     return UserError(f"{where} of recording '{path}': {bad.what}", bad.why, f"sed -n {line}p {path}")
 
 
-def _csv_header(text: str) -> list[str]:
-    return [name.strip() for name in next(csv.reader(io.StringIO(text), skipinitialspace=True))]
-
-
-def _csv_knobs(text: str) -> tuple[str, ...]:
-    header = _csv_header(text)
-    return tuple(knob for knob in KNOBS if knob in header)
-
-
-def _read_csv(path: Path, text: str) -> list[Row]:
-    text = text.lstrip("\r\n")
-    header = _csv_header(text)
-    _check_header(path, header)
+def _read_csv(path: Path, text: str) -> tuple[list[Row], tuple[str, ...]]:
     reader = csv.reader(io.StringIO(text), skipinitialspace=True)
-    next(reader)
+    lines = (cells for cells in reader if any(cell.strip() for cell in cells))
+    header = [name.strip() for name in next(lines)]
+    _check_header(path, header)
     rows: list[Row] = []
-    for cells in reader:
-        if not any(cell.strip() for cell in cells):
-            continue
-        where = f"row {len(rows) + 1}"
+    for cells in lines:
         try:
             if len(cells) != len(header):
                 raise BadCell(
@@ -119,8 +107,8 @@ def _read_csv(path: Path, text: str) -> list[Row]:
                 )
             rows.append(csv_row(dict(zip(header, cells, strict=True))))
         except BadCell as bad:
-            raise _bad_cell(path, where, reader.line_num, bad) from None
-    return rows
+            raise _bad_cell(path, f"row {len(rows) + 1}", reader.line_num, bad) from None
+    return rows, tuple(knob for knob in KNOBS if knob in header)
 
 
 def _check_header(path: Path, header: list[str]) -> None:

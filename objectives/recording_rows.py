@@ -122,6 +122,8 @@ def ceiling(record: Mapping[str, Any]) -> Measurement:
 def _measured(record: Mapping[str, Any]) -> Measurement:
     try:
         return measurement(record)
+    except KeyError as error:
+        raise BadCell(f"a batch has no {error}", "its stamps cannot be placed without it") from None
     except (ValueError, TypeError, AttributeError) as error:
         raise BadCell(str(error), "its steps cannot be added up without it") from None
 

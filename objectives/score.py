@@ -79,7 +79,7 @@ def _cpu_overload(measured: Measurement, policy: ScorePolicy) -> Penalty | None:
         "cpu_overload",
         fraction,
         f"The usable CPUs were {busy:.0%} busy, above {policy.cpu_soft_fraction:.0%}: the thread that launches GPU "
-        f"kernels has to wait for a core (up to {policy.cpu_max_penalty:.0%} is cut at {policy.cpu_hard_fraction:.0%}).",
+        f"kernels has to wait for a core ({policy.cpu_max_penalty:.0%} is cut at {policy.cpu_hard_fraction:.0%}).",
     )
 
 

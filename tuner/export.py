@@ -51,15 +51,14 @@ def unmeasured(config: LoaderConfig, measured_knobs: Collection[str], target: st
         ['persistent_workers was not measured: exported at the default of ms-swift 4.6.0, true']
     """
     version = swift_version(target)
-    values = {knob: _value(config if knob in measured_knobs else version.defaults, knob) for knob in KNOBS}
-    if config.num_workers == 0 and "num_workers" not in measured_knobs:
-        # The workers come from the trainer now, and what they would do was never tried.
-        values |= {knob: _value(version.defaults, knob) for knob in ("prefetch_factor", "persistent_workers")}
-        measured_knobs = [knob for knob in measured_knobs if knob == "pin_memory"]
-    result = _from_values(values)
+    measured = set(measured_knobs)
+    if config.num_workers == 0 and "num_workers" not in measured:
+        # The trainer's own workers come in, and how they should fetch was never tried.
+        measured &= {"pin_memory"}
+    result = _from_values({knob: _value(config if knob in measured else version.defaults, knob) for knob in KNOBS})
     notes = []
     for knob in _active(result):
-        if knob not in measured_knobs:
+        if knob not in measured:
             fate = f"exported at the default of {version.name}, {_text(_value(result, knob))}"
             if knob not in version.flagged:
                 fate = f"{version.name} has no flag for it and uses {_text(_value(result, knob))}"
@@ -73,7 +72,9 @@ def unsupported(config: LoaderConfig, target: str) -> tuple[LoaderConfig, list[s
     Empty for a trainer that has all four flags, and where the value is the one it uses anyway.
     """
     version = swift_version(target)
-    result = _from_values({k: _value(config if k in version.flagged else version.defaults, k) for k in KNOBS})
+    result = _from_values(
+        {knob: _value(config if knob in version.flagged else version.defaults, knob) for knob in KNOBS}
+    )
     return result, [
         f"{version.name} has no flag for {knob}: it uses {_text(_value(result, knob))}, "
         f"where the study chose {_text(_value(config, knob))}"

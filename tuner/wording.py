@@ -15,6 +15,9 @@ from objectives.schema import Penalty
 VISIBLE_CUT_FRACTION = 0.005
 """Penalties below half a percent are left out of tables."""
 
+_SHORT = {"cpu_overload": "cpu", "occasional_crashes": "crashes", "frequent_crashes": "crashes"}
+"""Names of penalties as a narrow column holds them."""
+
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
@@ -61,7 +64,11 @@ def duration(seconds: float) -> str:
 
 def cuts(penalties: Iterable[Penalty]) -> list[str]:
     """Return the visible penalties as `cpu -15 %`."""
-    return [f"{p.name} -{percent(p.fraction)}" for p in penalties if p.fraction >= VISIBLE_CUT_FRACTION]
+    return [
+        f"{_SHORT.get(p.name, p.name.replace('_', ' '))} -{percent(p.fraction)}"
+        for p in penalties
+        if p.fraction >= VISIBLE_CUT_FRACTION
+    ]
 
 
 def values_text(values: Sequence[int | bool | None]) -> str:
@@ -78,22 +85,29 @@ def value_text(value: int | bool | None) -> str:
 
 
 def host_summary(host: Mapping[str, Any]) -> str:
-    """Return the host in one line; what the record does not hold is left out."""
-    cpus, cores = host.get("usable_cpus"), host.get("physical_cores")
-    parts = [str(host.get("gpu_name") or "no GPU")]
-    if cpus is not None:
-        parts.append(_count(cpus, "usable CPU") + ("" if cores is None else f" ({_count(cores, 'physical core')})"))
-    for key, name in (("memory_bytes", "memory"), ("shm_bytes", "/dev/shm")):
-        if isinstance(size := host.get(key), int | float):
-            parts.append(f"{name} {size_text(size)}")
+    """Return the host of a study in one line; what the record does not hold is left out.
+
+    A study that is bound to no host (`bound` is empty) replays or simulates: this host's speed is not in it.
+    """
+    if host.get("bound") == {}:
+        return "any: nothing was measured on a host"
+    names = [str(gpu.get("name", "GPU")) + _size(" ", gpu.get("memory_bytes")) for gpu in host.get("gpus") or ()]
+    parts = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)] or ["no GPU"]
+    if cpus := host.get("usable_cpus"):
+        cores = host.get("physical_cores")
+        parts.append(_count(cpus, "usable CPU") + (f" ({_count(cores, 'physical core')})" if cores else ""))
+    for key, name in (("memory_bytes", "memory "), ("shm_bytes", "/dev/shm ")):
+        parts += [text] if (text := _size(name, host.get(key))) else []
     return plain(", ".join(parts))
 
 
 def size_text(size_bytes: float) -> str:
-    """Return `64 MiB` or `31.2 GiB`."""
-    if size_bytes < 2**30:
-        return f"{size_bytes / 2**20:.0f} MiB"
-    return f"{size_bytes / 2**30:.1f} GiB"
+    """Return `64 MiB` or `31 GiB`."""
+    return f"{size_bytes / 2**20:.0f} MiB" if size_bytes < 2**30 else f"{size_bytes / 2**30:.0f} GiB"
+
+
+def _size(label: str, size_bytes: Any) -> str:
+    return f"{label}{size_text(size_bytes)}" if isinstance(size_bytes, int | float) else ""
 
 
 def _count(number: float, noun: str) -> str:

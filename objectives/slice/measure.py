@@ -34,26 +34,26 @@ Tell = Callable[[str, int], None]
 
 
 def measure_trial(session: Session, config: LoaderConfig, plan: SlicePlan, tell: Tell) -> RawSlice:
-    """Return the raw series of one slice with this configuration; no worker is left running."""
+    """Return the raw series of one slice with this configuration; no worker is left running after a success."""
     wall_s: dict[str, float] = {}
     began_s = time.monotonic()
     tell("build", 0)
     clock = SliceClock(session.synchronize, lambda step: tell("train", step))
     loader = build_loader(session.dataset, session.collate, config, session.device, clock)
     wall_s["build"] = time.monotonic() - began_s
-    try:
-        with hooked(clock):
-            tell("drain", 0)
-            drained = _drain(session, loader, config)
-            clock.drained()
-            wall_s["drain"] = time.monotonic() - began_s - sum(wall_s.values())
-            loader.batch_sampler.plan(_timed(session, plan))  # type: ignore[union-attr]
-            clock.start(drained["teardown_s"])
-            use = _train(session, loader, clock, plan, config, tell)
-            wall_s["train"] = time.monotonic() - began_s - sum(wall_s.values())
-    finally:
-        tell("shutdown", 0)
-        shut_down(loader)
+    # On an error the workers are left to the parent, which kills the group: stuck ones would cost 5 s each here,
+    # and their exit codes are still to be read.
+    with hooked(clock):
+        tell("drain", 0)
+        drained = _drain(session, loader, config)
+        clock.drained()
+        wall_s["drain"] = time.monotonic() - began_s - sum(wall_s.values())
+        loader.batch_sampler.plan(_timed(session, plan))  # type: ignore[union-attr]
+        clock.start(drained["teardown_s"])
+        use = _train(session, loader, clock, plan, config, tell)
+        wall_s["train"] = time.monotonic() - began_s - sum(wall_s.values())
+    tell("shutdown", 0)
+    shut_down(loader)
     wall_s["shutdown"] = time.monotonic() - began_s - sum(wall_s.values())
     return RawSlice(
         kind="trial",
