@@ -15,8 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from objectives.gpu import find_gpu
-from objectives.host import read_host
+from objectives.host import find_gpu, read_host
 from objectives.lora import LoraObjective, LoraOptions
 from objectives.protocol import Choices
 from objectives.schema import Crash, LoaderConfig, Measurement, Workload

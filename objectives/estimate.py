@@ -43,10 +43,11 @@ def summarise(
         raise ValueError("raw.steps must hold at least one step but got 0.")
     samples = sum(steps.samples)
     restart_s = max(steps.restart_s[0], 0.0)
+    ramp = 0 if plan.epochs > 0 else _ramp_steps(raw, depth)
     if plan.epochs > 0:
         total_s, wait_s, restarts_s = sum(steps.step_s), sum(steps.data_wait_s), sum(steps.restart_s)
     else:
-        wait_s = _steady_wait_s(raw, depth)
+        wait_s = _steady_wait_s(raw, ramp)
         restarts_s = restart_s * samples / max(samples, plan.epoch_batches * workload_batch_size)
         total_s = sum(steps.compute_s) + sum(steps.h2d_s) + wait_s + restarts_s
     samples_per_s = samples / total_s
@@ -55,7 +56,7 @@ def summarise(
         samples_per_s=samples_per_s,
         step_s=total_s / len(steps),
         tokens_per_s=sum(steps.tokens) / total_s,
-        half_width_per_s=_half_width_per_s(steps, samples_per_s),
+        half_width_per_s=_half_width_per_s(steps, ramp, samples_per_s),
         wait_fraction=wait_s / total_s,
         h2d_fraction=sum(steps.h2d_s) / total_s,
         compute_s=sum(steps.compute_s) / len(steps),
@@ -80,32 +81,35 @@ def summarise(
     )
 
 
-def _steady_wait_s(raw: RawSlice, depth: int) -> float:
-    """Return the data wait of all steps, in seconds, had the queue been in its steady state from the first.
-
-    The timed epoch starts on an empty queue of `depth` batches; the steps that would take that many are left out of
-    the mean, at most half of the slice.
-    """
-    waits = raw.steps.data_wait_s
+def _ramp_steps(raw: RawSlice, depth: int) -> int:
+    """Return the steps a queue that starts empty may take to fill; at most half of the slice."""
     group = max(1, raw.batches.step.count(0))
-    ramp = min(math.ceil(depth / group), len(waits) // 2)
+    return min(math.ceil(depth / group), len(raw.steps) // 2)
+
+
+def _steady_wait_s(raw: RawSlice, ramp: int) -> float:
+    """Return the data wait of all steps, in seconds, had the queue been in its steady state from the first."""
+    waits = raw.steps.data_wait_s
     steady = waits[ramp:]
     return sum(steady) / len(steady) * len(waits)
 
 
-def _half_width_per_s(steps: StepSeries, samples_per_s: float) -> float | None:
+def _half_width_per_s(steps: StepSeries, left_out: int, samples_per_s: float) -> float | None:
     """Return half of the 95 % interval of the throughput from the scatter of the steps; None below 3 steps.
 
-    The ratio estimator of time over samples (Cochran, Sampling Techniques, 6.4), turned into a rate. Steps of one
-    slice are correlated and slices scatter more than their steps explain, so this is a lower bound.
+    The ratio estimator of time over samples (Cochran, Sampling Techniques, 6.4), turned into a rate. Restarts and
+    the first `left_out` steps, which fill the queue, are no scatter. Steps of one slice are correlated and slices
+    scatter more than their steps explain, so this is a lower bound.
     """
-    n = len(steps)
+    times_s = [t - r for t, r in zip(steps.step_s, steps.restart_s, strict=True)][left_out:]
+    samples = steps.samples[left_out:]
+    n = len(times_s)
     if n < 3:
         return None
-    per_sample_s = sum(steps.step_s) / sum(steps.samples)
-    residuals = [t - per_sample_s * k for t, k in zip(steps.step_s, steps.samples, strict=True)]
+    per_sample_s = sum(times_s) / sum(samples)
+    residuals = [t - per_sample_s * k for t, k in zip(times_s, samples, strict=True)]
     variance = sum(r * r for r in residuals) / (n - 1)
-    standard_error_s = math.sqrt(variance / n) / (sum(steps.samples) / n)
+    standard_error_s = math.sqrt(variance / n) / (sum(samples) / n)
     return t_quantile(0.975, n - 1) * standard_error_s / per_sample_s * samples_per_s
 
 

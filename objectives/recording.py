@@ -52,7 +52,12 @@ def read_recording(path: Path, workload: str | None = None) -> Recording:
     if text.lstrip().startswith("{"):
         rows, knobs, ceilings = _read_jsonl(path, text, workload)
     else:
-        rows, knobs = _read_csv(path, text)
+        try:
+            rows, knobs = _read_csv(path, text)
+        except csv.Error as error:
+            raise _not_usable(
+                path, f"is not a CSV table: {error}", "a recording is a CSV table or JSON lines"
+            ) from None
     if not rows:
         raise _not_usable(path, "holds no configuration", "there is nothing to choose from")
     grouped: dict[LoaderConfig, list[Row]] = {}
@@ -139,7 +144,7 @@ def _read_jsonl(
     path: Path, text: str, workload: str | None
 ) -> tuple[list[Row], tuple[str, ...], tuple[Measurement, ...]]:
     lines: list[tuple[int, dict[str, Any]]] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -148,6 +153,9 @@ def _read_jsonl(
             raise _bad_cell(path, f"line {number}", number, BadCell("not JSON", "each line is an object")) from None
         if not isinstance(value, dict):
             raise _bad_cell(path, f"line {number}", number, BadCell("not an object", "each line is an object"))
+        if not isinstance(value.get("workload"), str | None):
+            bad = BadCell(f"workload is {value['workload']!r}", "it must be a name")
+            raise _bad_cell(path, f"line {number}", number, bad)
         lines.append((number, value))
     chosen = _one_workload(path, lines, workload)
     rows: list[Row] = []

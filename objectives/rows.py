@@ -3,9 +3,9 @@
 Runs in: parent (`check_rows`) and child, its workers included (`Rows`). Standard library only.
 
 A list of dicts shared with forked workers is copied page by page, because reading an object writes its reference
-count: memory grows with every worker and epoch. So a process holds two flat arrays of offsets and reads each row from
-the file, whose pages the kernel keeps once for all.
-*Not covered*: mapping fields to messages (`objectives.messages`), hub data sets, `.csv`, folders.
+count: memory grows with every worker and epoch. So a process holds flat arrays of offsets and reads each row from the
+file, whose pages the kernel keeps once for all.
+*Not covered*: finding the offsets (`objectives.row_index`), mapping fields to messages (`objectives.messages`).
 """
 
 from __future__ import annotations
@@ -13,43 +13,33 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-import stat
-from array import array
 from collections import Counter
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from objectives.errors import UserError
 from objectives.messages import RowError, known_fields, row_format, row_warnings, to_messages
+from objectives.row_index import RowIndex, index_file, kind, not_utf8
 
-ACCEPTED = (".json", ".jsonl")
-BOM = b"\xef\xbb\xbf"
-SPACE = re.compile(r"[ \t\n\r]*")
 WHOLE_HASH_BYTES = 64 * 2**20
-"""Files up to this size are hashed whole; of larger ones the size and as much again from both ends."""
-CSV_TO_JSONL = (
-    "python -c \"import csv,json,sys; [print(json.dumps(r)) for r in csv.DictReader(open(sys.argv[1], "
-    "encoding='utf-8'))]\" {path} > {stem}.jsonl"
-)
+"""Files up to this size are hashed whole; of larger ones the size and half as much from either end."""
 
 
 class Rows:
-    """The rows of one file; `rows[i]` reads and parses one. Cheap to fork and to pickle, safe to read from many workers.
+    """The rows of one file; `rows[i]` reads and parses one. Cheap to fork and to pickle.
 
-    Reads are positioned (`pread`), so processes that inherited one open file do not move each other's place in it.
+    Reads are positioned (`pread`): processes that inherited one open file do not move each other's place in it.
     """
 
-    def __init__(self, path: Path, starts: array[int], ends: array[int], *, by_line: bool) -> None:
+    def __init__(self, path: Path, index: RowIndex) -> None:
         self.path = path
-        self._starts = starts
-        self._ends = ends
-        self._by_line = by_line
-        self._file: BinaryIO | None = None
+        self._index = index
+        self._file: FileIO | None = None
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._index.starts)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return one row.
@@ -63,45 +53,46 @@ class Rows:
         if not 0 <= index < len(self):
             raise IndexError(f"index must be below {len(self)} but got {index}.")
         if self._file is None:
-            self._file = self.path.open("rb", buffering=0)
-        start = self._starts[index]
-        raw = os.pread(self._file.fileno(), self._ends[index] - start, start)
+            self._file = FileIO(self.path)
+        start = self._index.starts[index]
+        raw = os.pread(self._file.fileno(), self._index.ends[index] - start, start)
         try:
             row = json.loads(raw.decode("utf-8"))
         except UnicodeDecodeError as error:
-            raise _not_utf8(f"{self.where(index)} of '{self.path}'", self.path, error, start) from None
+            raise not_utf8(self.where(index), self.path, error, start) from None
         except json.JSONDecodeError as error:
             raise UserError(
-                f"{self.where(index)} of '{self.path}' is not JSON: {error.msg} at column {error.colno}",
-                "in a .jsonl file every line is one whole JSON object",
-                f"sed -n '{self.number(index)}p' {self.path}" if self._by_line else "",
+                f"{self.where(index)} is not JSON: {error.msg} at column {error.colno}",
+                "every line of a .jsonl file is one whole JSON object",
+                f"sed -n '{self.number(index)}p' {self.path}",
             ) from None
         except RecursionError:
-            raise UserError(f"{self.where(index)} of '{self.path}' is nested too deeply", "it cannot be read") from None
+            raise UserError(f"{self.where(index)} is nested too deeply", "it cannot be read") from None
         if not isinstance(row, dict):
             raise UserError(
-                f"{self.where(index)} of '{self.path}' is {_kind(row)}, not an object",
+                f"{self.where(index)} is {kind(row)}, not an object",
                 "every row must be an object with fields such as instruction, input and output",
+                f"sed -n '{self.number(index)}p' {self.path}",
             )
         return row
 
     def number(self, index: int) -> int:
-        """Return the row's number as an editor shows it: its line, or its place in the array; from 1."""
-        if not self._by_line:
+        """Return the row's number from 1: its line as an editor counts, or its place in the array."""
+        if not self._index.by_line:
             return index + 1
-        with self.path.open("rb") as file:  # blank lines are not indexed, so the line is counted, when it is asked for
-            left, lines = self._starts[index], 1
+        left, lines = self._index.starts[index], 1  # blank lines are not indexed: counted only when somebody asks
+        with self.path.open("rb") as file:
             while left and (chunk := file.read(min(left, 2**20))):
                 lines += chunk.count(b"\n")
                 left -= len(chunk)
         return lines
 
     def where(self, index: int) -> str:
-        """Return the row's name in a message, such as `line 12` or `row 3`."""
-        return f"{'line' if self._by_line else 'row'} {self.number(index)}"
+        """Return the row's name in a message, such as `line 12 of 'train.jsonl'`."""
+        return f"{'line' if self._index.by_line else 'row'} {self.number(index)} of '{self.path}'"
 
     def close(self) -> None:
-        """Close the file of this process; the next read opens it again."""
+        """Close the file in this process; the next read opens it again."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -110,122 +101,110 @@ class Rows:
         return {**self.__dict__, "_file": None}
 
 
-def open_rows(path: str | os.PathLike[str]) -> Rows:
-    """Return the rows of a `.json` array or a `.jsonl` file; the content decides which it is, as in ms-swift.
+@dataclass(frozen=True, slots=True)
+class RowSummary:
+    """What the check of a data set saw."""
 
-    A `.jsonl` file is indexed, not parsed: a bad line shows when it is read. A `.json` array is parsed once for the
-    offsets, with the file's text in memory as long as that takes.
+    rows: int
+    checked: int
+    """Rows parsed: all of them, or as many as the limit allows, evenly spaced."""
+    bytes: int
+    """Size of the file."""
+    format_counts: dict[str, int]
+    """Checked rows per format (`objectives.messages.RowFormat`), the most frequent first."""
+    longest_row_chars: int
+    """Characters of all messages of the longest row checked, before the chat template."""
+    content_hash: str
+    """Names the content in a study's fingerprint, wherever the file lies; not the whole of a file above 64 MiB."""
+    warnings: tuple[str, ...]
+
+
+def open_rows(path: str | os.PathLike[str]) -> Rows:
+    """Return the rows of a `.json` array or a `.jsonl` file. A bad line of a `.jsonl` file shows when it is read.
 
     Raises:
-        UserError: If the file is missing, of another kind, unreadable, empty, not UTF-8 or not an array of objects.
+        UserError: If the file is missing, of another kind, unreadable, empty, or a `.json` file that is not UTF-8, not
+            JSON or not an array of objects.
     """
-    path = Path(path)
-    _check_file(path)
-    try:
-        with path.open("rb") as file:
-            head = file.read(4096).removeprefix(BOM).lstrip()
-            if not head and not path.read_bytes().removeprefix(BOM).strip():
-                raise UserError(f"data set '{path}' is empty", "there is nothing to train on", f"ls -l {path}")
-            if path.suffix.lower() == ".jsonl" and not head.startswith(b"["):
-                return _index_lines(path, file)
-            return _index_array(path)
-    except OSError as error:
-        raise _unreadable(path, error) from None
+    return Rows(Path(path), index_file(Path(path)))
 
 
-def _check_file(path: Path) -> None:
-    suffix = path.suffix.lower()
-    hint = "tuner run --dataset FILE.jsonl"
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        why = "the path is taken from the working directory"
-        if "#" in path.name:
-            why = "'#N' (a sample of N rows) is not read here: name the file alone"
-        raise UserError(f"data set '{path}' does not exist", why, f"ls {path.parent}") from None
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    if stat.S_ISDIR(mode):
-        raise UserError(f"data set '{path}' is a directory", "one file is read: .json or .jsonl", f"ls {path}")
-    if suffix not in ACCEPTED:
-        if suffix == ".csv":
-            hint = CSV_TO_JSONL.format(path=path, stem=path.with_suffix(""))
-        what = f"data set '{path}' has the unknown extension '{path.suffix}'"
-        raise UserError(what, "accepted: .json (an array of objects) and .jsonl (one object a line), UTF-8", hint)
-    if not stat.S_ISREG(mode):
-        raise UserError(f"data set '{path}' is not a regular file", "rows are read again and again by offset", hint)
+def check_rows(path: str | os.PathLike[str], *, batch_size: int, limit: int = 20_000) -> RowSummary:
+    """Return what is in a data set, every row tried as far as `limit` goes.
 
-
-def _index_lines(path: Path, file: BinaryIO) -> Rows:
-    starts, ends = array("Q"), array("Q")
-    file.seek(0)
-    at = 0
-    for line in file:
-        skipped = len(BOM) if at == 0 and line.startswith(BOM) else 0
-        if line[skipped:].strip():
-            starts.append(at + skipped)
-            ends.append(at + len(line))
-        at += len(line)
-    return Rows(path, starts, ends, by_line=True)
-
-
-def _index_array(path: Path) -> Rows:
-    raw = path.read_bytes()
-    at_byte = len(BOM) if raw.startswith(BOM) else 0
-    try:
-        text = raw[at_byte:].decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _not_utf8(f"data set '{path}'", path, error, at_byte) from None
-    del raw
-    starts, ends = array("Q"), array("Q")
-    decode = json.JSONDecoder().raw_decode
-    seen = 0  # characters before this place are counted in at_byte
-
-    try:
-        at = _space(text, 0)
-        if text[at] != "[":
-            value, end = decode(text, at)
-            if isinstance(value, dict) and text[_space(text, end) :][:1] == "{":
-                with path.open("rb") as file:  # objects one after the other: lines under the name .json
-                    return _index_lines(path, file)
-            if _space(text, end) < len(text):
-                raise json.JSONDecodeError("Extra data", text, end)
-            raise _not_array(path, f"holds {_kind(value)}")
-        at = _space(text, at + 1)
-        while text[at : at + 1] != "]" or starts:
-            value, end = decode(text, at)
-            if not isinstance(value, dict):
-                raise _not_array(path, f"has {_kind(value)} as row {len(starts) + 1}")
-            start_byte = at_byte + len(text[seen:at].encode())
-            at_byte = start_byte + len(text[at:end].encode())
-            seen = end
-            starts.append(start_byte)
-            ends.append(at_byte)
-            at = _space(text, end)
-            if text[at : at + 1] == "]":
-                break
-            if text[at : at + 1] != ",":
-                raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
-            at = _space(text, at + 1)
-        if _space(text, at + 1) < len(text):
-            raise json.JSONDecodeError("Extra data", text, _space(text, at + 1))
-    except json.JSONDecodeError as error:
+    Raises:
+        UserError: If it cannot be read, has fewer rows than one batch, or holds a row that gives no messages. ms-swift
+            drops such rows with a line in its log; here a row must not vanish between the check and a worker.
+    """
+    rows = open_rows(path)
+    if len(rows) == 0:
+        raise UserError(f"data set '{path}' holds no rows", "there is nothing to train on", f"head -c 300 {path}")
+    if len(rows) < batch_size:
         raise UserError(
-            f"data set '{path}' is not JSON: {error.msg} at line {error.lineno}, column {error.colno}",
-            "a .json data set is one array of objects",
-            f"python -m json.tool {path} /dev/null",
+            f"data set '{path}' has {len(rows)} rows, fewer than one batch of {batch_size}",
+            "not one full batch could be loaded",
+            f"--per_device_train_batch_size {len(rows)}",
+        )
+    checked = min(len(rows), limit)
+    formats: Counter[str] = Counter()
+    troubles: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    longest_chars = 0
+    for step in range(checked):
+        index = step * len(rows) // checked
+        chars, row_kind, warnings = _check_row(rows, index)
+        longest_chars = max(longest_chars, chars)
+        formats[row_kind] += 1
+        for warning in warnings:
+            troubles[warning] += 1
+            first.setdefault(warning, index)
+    texts = [f"{rows.where(first[text])}: {text} ({count} of {checked} rows)" for text, count in troubles.items()]
+    if {"messages", "sharegpt"} & set(formats) and {"alpaca", "query-response"} & set(formats):
+        texts.append(f"rows are mixed ({', '.join(formats)}): ms-swift reads one of them and drops the other rows")
+    rows.close()
+    return RowSummary(
+        rows=len(rows),
+        checked=checked,
+        bytes=rows.path.stat().st_size,
+        format_counts=dict(formats.most_common()),
+        longest_row_chars=longest_chars,
+        content_hash=_content_hash(rows.path),
+        warnings=tuple(texts),
+    )
+
+
+def _check_row(rows: Rows, index: int) -> tuple[int, str, tuple[str, ...]]:
+    """Return the characters of a row's messages, its format and its warnings."""
+    row = rows[index]
+    row_kind = row_format(row)
+    if row_kind is None:
+        found = ", ".join(row) if row else "none at all"
+        raise UserError(
+            f"{rows.where(index)} has none of the known fields; it has {found}",
+            f"known fields: {', '.join(known_fields())}",
+            'one row that works: {"instruction": "...", "input": "", "output": "..."}',
+        )
+    try:
+        messages = to_messages(row)
+    except RowError as error:
+        raise UserError(
+            f"{rows.where(index)} cannot be used: {error}",
+            "ms-swift would leave the row out, and only its log would tell",
+            "mend the row or remove it",
         ) from None
-    except RecursionError:
-        raise UserError(f"row {len(starts) + 1} of '{path}' is nested too deeply", "it cannot be read") from None
-    return Rows(path, starts, ends, by_line=False)
+    return sum(len(message["content"]) for message in messages), row_kind, row_warnings(row)
 
 
-def _space(text: str, at: int) -> int:
-    """Return the place of the next character that is not white space."""
-    match = SPACE.match(text, at)
-    return match.end() if match else at
-
-
-def _kind(value: object) -> str:
-    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
+def _content_hash(path: Path) -> str:
+    """Return the SHA-256 of a file, or of the size and both ends of one above `WHOLE_HASH_BYTES`, in hexadecimal."""
+    size = path.stat().st_size
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        if size <= WHOLE_HASH_BYTES:
+            digest.update(file.read())
+        else:
+            digest.update(str(size).encode())
+            digest.update(file.read(WHOLE_HASH_BYTES // 2))
+            file.seek(-(WHOLE_HASH_BYTES // 2), os.SEEK_END)
+            digest.update(file.read())
+    return digest.hexdigest()

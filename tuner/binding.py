@@ -49,7 +49,7 @@ def open_study(
     Raises:
         UserError: If a study of this name measured something else.
     """
-    identity = {"objective": objective.name, **objective.identity()}
+    identity = {"objective": objective.name, "baseline": baseline_of, **objective.identity()}
     found = store.study(name)
     if found is not None:
         _refuse_other(found, identity, bound_host)

@@ -13,6 +13,7 @@ from objectives.errors import UserError
 from objectives.host import HostInfo
 from objectives.protocol import Choices
 from objectives.schema import KNOBS, LoaderConfig
+from tuner.wording import size_text
 
 ADVISED_WORKERS = 4
 """What most guides advise: offered on any host, so that the advice is measured and not only doubted."""
@@ -74,7 +75,7 @@ def bounds(
     if unknown:
         raise ValueError(f"chosen must name knobs only but got {sorted(unknown)}.")
     batches = -(-rows // batch_size)
-    queued = human_bytes(estimate_batch_bytes(batch_size, max_length))
+    queued = _batch_text(estimate_batch_bytes(batch_size, max_length))
     workers, workers_reason = _workers(host, batches)
     values: dict[str, tuple[int | bool, ...]] = {
         "num_workers": workers,
@@ -87,8 +88,10 @@ def bounds(
         "prefetch_factor": (
             f"batches each worker keeps ready, up to {queued} each; the trainer takes {accumulation} at once"
         ),
-        "persistent_workers": "both: what keeping workers saves depends on how short the epochs are",
-        "pin_memory": "no accelerator: pinning has no effect" if device == "cpu" else "both: copies to the GPU",
+        "persistent_workers": "what it saves depends on how short the epochs are",
+        "pin_memory": "no accelerator: pinning has no effect"
+        if device == "cpu"
+        else "it speeds up copies to the GPU and costs host memory",
     }
     for knob, wanted in chosen.items():
         values[knob] = _checked(knob, wanted)
@@ -101,22 +104,21 @@ def bounds(
 def fits(config: LoaderConfig, host: HostInfo, *, batch_bytes: int, worker_bytes: int = WORKER_BYTES) -> str | None:
     """Return None, or why this configuration is left out: its queue or its workers need too much memory.
 
-    Batches wait in `/dev/shm`, all of the queue and the one in use; a full one kills workers with SIGBUS.
+    Batches wait in `/dev/shm`, all of the queue and the one in use; a full one kills workers with SIGBUS. The reason
+    names no configuration, so that those left out can be counted by it.
     """
     if config.num_workers == 0:
         return None
-    queue = config.depth + 1
-    queue_bytes = queue * batch_bytes
+    queue_bytes = (config.depth + 1) * batch_bytes
     if queue_bytes > MEMORY_SHARE * host.shm_free_bytes:
         return (
-            f"{config.key}: {queue} batches of {human_bytes(batch_bytes)} are more than half of "
-            f"the {human_bytes(host.shm_free_bytes)} free in /dev/shm"
+            f"a queue of {_batch_text(batch_bytes)} batches would fill more than half of "
+            f"the {size_text(host.shm_free_bytes)} free in /dev/shm"
         )
-    total_bytes = config.num_workers * worker_bytes + queue_bytes
-    if total_bytes > MEMORY_SHARE * host.memory_available_bytes:
+    if config.num_workers * worker_bytes + queue_bytes > MEMORY_SHARE * host.memory_available_bytes:
         return (
-            f"{config.key}: {config.num_workers} workers and {queue} batches need about {human_bytes(total_bytes)}, "
-            f"more than half of the {human_bytes(host.memory_available_bytes)} available"
+            f"workers of {size_text(worker_bytes)} and their batches would take more than half of "
+            f"the {size_text(host.memory_available_bytes)} of memory available"
         )
     return None
 
@@ -157,15 +159,6 @@ def option(knob: str) -> str:
     return "--" + knob.replace("_", "-")
 
 
-def human_bytes(size: float) -> str:
-    """Return a size in decimal units with two or three digits, such as `6.3 MB`."""
-    for unit in ("B", "kB", "MB"):
-        if size < 999.5:
-            return f"{size:.0f} {unit}" if size >= 10 or unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.0f} GB" if size >= 10 else f"{size:.1f} GB"
-
-
 def _workers(host: HostInfo, batches: int) -> tuple[tuple[int, ...], str]:
     largest = max(ADVISED_WORKERS, host.usable_cpus)
     ladder = list(range(largest + 1))
@@ -176,7 +169,7 @@ def _workers(host: HostInfo, batches: int) -> tuple[tuple[int, ...], str]:
             *range(PAIRS_UP_TO + 4, largest + 1, 4),
         ]
     values = tuple(workers for workers in ladder if workers <= batches)
-    reason = f"{values[0]} to {values[-1]}: {_cpus(host)}"
+    reason = _cpus(host)
     if batches < largest:
         reason += f"; an epoch has {batches} batches" if batches > 1 else "; an epoch has 1 batch"
     elif host.usable_cpus < ADVISED_WORKERS:
@@ -194,6 +187,12 @@ def _cpus(host: HostInfo) -> str:
     if host.physical_cores < host.usable_cpus:
         text += f", {host.physical_cores} physical cores: more than {host.physical_cores} share cores"
     return text
+
+
+def _batch_text(size_bytes: int) -> str:
+    """Return a size such as `0.05 MiB`: batches of text are small."""
+    mib = size_bytes / 2**20
+    return size_text(size_bytes) if mib >= 10 else f"{mib:.1f} MiB" if mib >= 0.5 else f"{mib:.2f} MiB"
 
 
 def _excess(largest: int, host: HostInfo, batches: int) -> str:

@@ -80,6 +80,8 @@ class Report:
     """Always false here: only an interleaved re-measurement can confirm."""
     reason: str
     """Why this configuration was chosen, or why none."""
+    tied: tuple[LoaderConfig, ...]
+    """Others whose scores cannot be told from the highest, cheapest first."""
     counts: Counts
     configurations: tuple[Figures, ...]
     """All that have a finished trial, highest score first."""
@@ -136,6 +138,7 @@ def build_report(data: StudyData, *, storage: str | None = None, selector: Selec
         verdict=_verdict(best, baseline, difference),
         confirmed=False,
         reason=selection.reason,
+        tied=tuple(p.config for p in selection.tied if p is not best),
         counts=count(data),
         configurations=tuple(rows.values()),
         crashes=crash_notes(data),

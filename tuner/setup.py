@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from objectives.errors import UserError
-from objectives.gpu import find_gpu
-from objectives.host import HostInfo
-from objectives.protocol import Objective
+from objectives.host import HostInfo, find_gpu
+from objectives.protocol import Choices, Objective
 from objectives.schema import LoaderConfig, Workload
-from tuner.bounds import bounds, fits
+from tuner.bounds import bounds, estimate_batch_bytes, fits
 from tuner.space import SearchSpace, build_space
 
 EMBEDDED_SLICE_SECONDS = 4.0
@@ -106,9 +105,9 @@ def _lora(options: RunOptions, host: HostInfo, default: LoaderConfig) -> Setup:
         accumulation=work.gradient_accumulation_steps,
         chosen=options.chosen,
     )
-    # Three int64 tensors per token; the longest row bounds the length of a batch.
+    # A token is at least one character, so the longest row bounds the length of a batch too; 64 for the template.
     tokens = min(work.max_length, resolved.rows.longest_row_chars + 64)
-    batch_bytes = work.per_device_train_batch_size * tokens * 24
+    batch_bytes = estimate_batch_bytes(work.per_device_train_batch_size, tokens)
     space = build_space(choices, default, lambda config: fits(config, host, batch_bytes=batch_bytes))
     embedded = work.model == EMBEDDED
     seconds = options.slice_seconds or (EMBEDDED_SLICE_SECONDS if embedded else SLICE_SECONDS)
@@ -132,9 +131,8 @@ def _replay(options: RunOptions, default: LoaderConfig) -> Setup:
     return Setup(objective, build_space(objective.choices(), default), options.recording.stem, on_host=False)
 
 
-def _narrowed(objective: Objective, chosen: Mapping[str, tuple[int | bool, ...]]):  # type: ignore[no-untyped-def]
-    from objectives.protocol import Choices
-
+def _narrowed(objective: Objective, chosen: Mapping[str, tuple[int | bool, ...]]) -> Choices:
+    """Return the objective's choices with the user's values in place of its own."""
     choices = objective.choices()
     reasons = {knob: f"set by --{knob.replace('_', '-')}" for knob in chosen}
     return Choices(
@@ -143,8 +141,7 @@ def _narrowed(objective: Objective, chosen: Mapping[str, tuple[int | bool, ...]]
 
 
 def _replace(workload: Workload, *, device: str, torch_dtype: str, cpu_threads: int) -> Workload:
-    from dataclasses import replace
-
+    """Return the workload with what the host decides filled in."""
     if torch_dtype not in ("bfloat16", "float16", "float32"):
         raise UserError(
             f"--torch-dtype {torch_dtype} is not a type to train in",

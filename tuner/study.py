@@ -104,6 +104,7 @@ def _run_trial(
         if outcome.blame in ("data", "user"):
             raise _cannot_go_on(outcome)
         return lost
+    progress.trial_text("storing")
     return store.finish_trial(study, trial, outcome, score(outcome, policy))
 
 

@@ -23,8 +23,8 @@ def doctor(
     """
     from objectives.errors import EXIT_HOST
     from tuner.doctor import diagnose
-    from tuner.render_checks import render_checks
+    from tuner.render_checks import checks_json, checks_text
 
     checks = diagnose(device, storage)
-    render_checks(checks, json)
+    typer.echo(checks_json(checks) if json else checks_text(checks))
     return EXIT_HOST if any(c.status == "fail" for c in checks) else 0

@@ -28,7 +28,7 @@ def export(
     """
     from objectives.errors import EXIT_NO_RESULT, UserError
     from storage.store import open_store
-    from tuner.export import export_line, unmeasured
+    from tuner.export import export_line, unmeasured, unsupported
     from tuner.report import build_report
 
     with open_store(storage, create=False) as store:
@@ -54,7 +54,8 @@ def export(
             )
         chosen = known[configuration]
     chosen, notes = unmeasured(chosen, record.measured_knobs, target)
-    for note in notes:
+    chosen, dropped = unsupported(chosen, target)
+    for note in [*notes, *dropped]:
         typer.echo(f"note: {note}", err=True)
     typer.echo("note: not confirmed by interleaved re-measurement", err=True)
     line = export_line(chosen, target)

@@ -18,7 +18,7 @@ import typer
 from typer.exceptions import TyperException
 
 from objectives.errors import EXIT_INTERRUPTED, EXIT_NO_RESULT, EXIT_USAGE, UserError
-from tuner.cli import dashboard, doctor, export, run, show
+from tuner.cli import context, dashboard, doctor, export, run, show
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -34,8 +34,6 @@ app.command("show")(show.show)
 app.command("export")(export.export)
 app.command("dashboard")(dashboard.dashboard)
 
-_verbose = False
-
 
 def _version(asked: bool) -> None:
     if asked:
@@ -47,14 +45,15 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def root(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the traceback of an error.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show tracebacks and the phases of each slice.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Find the PyTorch DataLoader settings that keep one GPU busy while fine-tuning with LoRA."""
-    global _verbose
-    _verbose = verbose
+    context.verbose = verbose
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,7 +96,7 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _say(text: str, code: int) -> int:
-    if _verbose and sys.exc_info()[0] is not None:
+    if context.verbose and sys.exc_info()[0] is not None:
         traceback.print_exc()
     print(text, file=sys.stderr)  # noqa: T201
     return code

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from tuner.cli import context
 from tuner.cli.options import DEFAULT_STORAGE, JsonOption, StorageOption, TargetOption
 
 _WORK = "Workload (named as ms-swift names it)"
@@ -162,7 +163,11 @@ def _run(  # type: ignore[no-untyped-def]
     default, baseline_of = defaults(target)
     setup = set_up(options, host, default)
     finished = True
-    with open_store(storage, create=True) as store, closing(setup.objective), closing(Progress()) as progress:
+    with (
+        open_store(storage, create=True) as store,
+        closing(setup.objective),
+        closing(Progress(verbose=context.verbose)) as progress,
+    ):
         record, new = open_study(
             store,
             name or setup.default_name,
@@ -191,7 +196,7 @@ def _run(  # type: ignore[no-untyped-def]
             data = store.data(record)
         progress.close()
         if finished or any(t.state == "complete" for t in data.trials):
-            report = build_report(data)
+            report = build_report(data, storage=None if storage == DEFAULT_STORAGE else storage)
             store.set_note(record, _note(report))
             print_report(report, json)
     return finished

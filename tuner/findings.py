@@ -1,0 +1,162 @@
+"""Puts a report into sentences, each under a label; every view prints these same ones.
+
+Runs in: parent. Pure. *Not covered*: tables and layout (`tuner.render`).
+"""
+
+from __future__ import annotations
+
+from objectives.schema import Crash, Measurement
+from storage.records import StudyRecord, TrialRecord
+from tuner.report import Figures, Report
+from tuner.report_parts import KnobNote, knob_notes, left_out
+from tuner.wording import cuts, decimals_for, duration, percent, plain, rate, signed_percent, value_text, values_text
+
+Finding = tuple[str, str]
+"""Label and sentence."""
+
+NOT_CONFIRMED = "not confirmed: needs an interleaved re-measurement"
+SHOWN = 3
+"""Ties and crashes named one by one; the rest are counted (the table and the JSON hold all)."""
+
+
+def heading(report: Report) -> list[Finding]:
+    """Return what was measured, where, and the two figures that frame it."""
+    counts = report.counts
+    study = (
+        f"{report.study} ({report.objective}): {_many(counts.trials, 'trial')}, {counts.measured} measured, "
+        f"{counts.crashed} crashed, {counts.lost} lost; {duration(report.spent_s)}"
+    )
+    return [
+        ("host", report.host_summary),
+        ("study", study),
+        ("stopped", report.stopped or "not finished: still running, or killed"),
+        *([("ceiling", ceiling_text(report))] if report.ceiling_per_s is not None else []),
+    ]
+
+
+def ceiling_text(report: Report) -> str:
+    """Return ceiling and baseline in one line; the ceiling must be known."""
+    decimals = report_decimals(report)
+    base = report.baseline
+    text = f"{rate(report.ceiling_per_s, decimals)} samples/s with data for free"
+    if base is None or base.samples_per_s is None:
+        return text
+    wait = "" if base.wait_fraction is None else f" (wait {percent(base.wait_fraction, 1)})"
+    return f"{text}; baseline {rate(base.samples_per_s, decimals, base.half_width_per_s)}{wait}"
+
+
+def findings(report: Report) -> list[Finding]:
+    """Return what was found, from the choice to what could not be tried. Never claims that anything is faster."""
+    return [
+        ("choice", f"{report.best.config.key}: {report.reason}" if report.best else f"none: {report.reason}"),
+        ("verdict", report.verdict if report.best is None else f"{report.verdict}; {NOT_CONFIRMED}"),
+        *_difference(report),
+        *_headroom(report),
+        *_tie(report),
+        *_crashes(report),
+        *_knobs(report.knobs, report.left_out),
+    ]
+
+
+def report_decimals(report: Report) -> int:
+    """Return the decimals of all rates in the report."""
+    return decimals_for([report.ceiling_per_s, *(f.samples_per_s for f in report.configurations)])
+
+
+def notes(figures: Figures) -> list[str]:
+    """Return what a table says beside a configuration: its roles, what was cut, what rules it out."""
+    roles = [role for role in figures.roles if role != "tied" or "best" not in figures.roles]
+    crash = ["crash"] if figures.crashed and figures.slices else []
+    memory = [f"memory {percent(figures.peak_memory_fraction)}"] if figures.memory_exceeded else []
+    return [*roles, *crash, *memory, *cuts(figures.penalties)]
+
+
+def trial_notes(trial: TrialRecord, best: bool) -> list[str]:
+    """Return what a trial's line says at its end."""
+    if isinstance(trial.outcome, Crash) or trial.state == "failed":
+        message = plain(trial.outcome.message) if isinstance(trial.outcome, Crash) else "not finished"
+        return [f"crash: {message}" if trial.state == "complete" else f"lost, not counted: {message}"]
+    origin = [trial.origin] if trial.origin in ("baseline", "repeat", "retry") else []
+    measured = isinstance(trial.outcome, Measurement)
+    return [*origin, *(["best"] if best and measured else []), *cuts(trial.score.penalties if trial.score else ())]
+
+
+def _difference(report: Report) -> list[Finding]:
+    difference = report.difference
+    if difference is None:
+        return [] if report.noise_floor_fraction is None else [("noise", _noise_text(report.noise_floor_fraction))]
+    noise = difference.noise_fraction
+    within = "too few repeats yet to say what noise is" if noise is None else f"noise alone gives ± {percent(noise, 1)}"
+    found = [("difference", f"{signed_percent(difference.rate_fraction)} raw samples/s to the baseline; {within}")]
+    if difference.wait_saved_fraction is None or difference.compute_fraction is None:
+        return found
+    parts = (("restarts", difference.restart_saved_fraction), ("copies", difference.h2d_saved_fraction))
+    also = [f"{name} {signed_percent(-value)}" for name, value in parts if value is not None and abs(value) >= 0.0005]
+    wait = difference.wait_saved_fraction
+    saved = f"{'saves' if wait >= 0 else 'costs'} {percent(abs(wait), 1)} of the baseline's step"
+    compute = f"{signed_percent(difference.compute_fraction)} time per sample"
+    return [
+        *found,
+        ("data wait", saved + (f" ({', '.join(also)})" if also else "")),
+        ("compute", compute if noise is None else f"{compute}; {within}"),
+    ]
+
+
+def _noise_text(noise: float) -> str:
+    return f"slices of one configuration scatter by ± {percent(noise, 1)} (95 %)"
+
+
+def _headroom(report: Report) -> list[Finding]:
+    base, best = report.baseline, report.best
+    found: list[Finding] = []
+    if base is not None and base.samples_per_s is None:
+        found.append(("baseline", f"the defaults of {report.baseline_of} crashed"))
+    if report.headroom_fraction is not None:
+        text = f"{percent(report.headroom_fraction, 1)} from the baseline to data for free ({report.bound})"
+        if best is not None and best is not base and best.headroom_fraction is not None:
+            text += f"; {percent(best.headroom_fraction, 1)} left from the choice"
+        found.append(("headroom", text))
+    return found
+
+
+def _tie(report: Report) -> list[Finding]:
+    if not report.tied:
+        return []
+    named = ", ".join(c.key for c in report.tied[:SHOWN])
+    more = f" and {len(report.tied) - SHOWN} more" if len(report.tied) > SHOWN else ""
+    return [("tie", f"cannot be told from the highest score: {named}{more}")]
+
+
+def _crashes(report: Report) -> list[Finding]:
+    """Return one line per kind of crash, the first of the kind told in full."""
+    found: list[Finding] = []
+    for counted, label in ((True, "crash"), (False, "lost")):
+        alike: dict[str, list[str]] = {}
+        for note in report.crashes:
+            if note.counted is counted:
+                text = f"trial {note.trial} ({note.config.key}): {note.message}. {note.remedy}"
+                alike.setdefault(note.kind, []).append(text)
+        for kind, texts in alike.items():
+            more = f" ({len(texts) - 1} more {kind.replace('_', ' ')})" if len(texts) > 1 else ""
+            found.append((label, texts[0] + more))
+    return found
+
+
+def knob_findings(study: StudyRecord) -> list[Finding]:
+    """Return which values are open to the search, which knobs are held and what the host cannot hold, with reasons."""
+    return _knobs(knob_notes(study), left_out(study))
+
+
+def _knobs(knobs: tuple[KnobNote, ...], missing: dict[str, int]) -> list[Finding]:
+    found: list[Finding] = []
+    for note in knobs:
+        why = f": {note.reason}" if note.reason else ""
+        if note.measured:
+            found.append(("values", f"{note.knob} {values_text(note.values)}{why}"))
+        else:
+            found.append(("held", f"{note.knob} at {value_text(note.held)}{why or ', not measured'}"))
+    return found + [("left out", f"{_many(number, 'configuration')}: {reason}") for reason, number in missing.items()]
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
