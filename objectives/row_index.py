@@ -51,13 +51,12 @@ def index_file(path: Path) -> RowIndex:
     try:
         with path.open("rb") as file:
             head = file.read(4096).removeprefix(BOM).lstrip()
-        if path.suffix.lower() == ".jsonl" and head and not head.startswith(b"["):
+        if head and path.suffix.lower() == ".jsonl" and not head.startswith(b"["):
             return _index_lines(path)
         raw = path.read_bytes()
         if not raw.removeprefix(BOM).strip():
             raise UserError(f"data set '{path}' is empty", "there is nothing to train on", f"ls -l {path}")
-        index = _index_array(path, raw) if head else None
-        return index or _index_lines(path)
+        return _index_array(path, raw) or _index_lines(path)
     except OSError as error:
         raise _unreadable(path, error) from None
 
@@ -91,8 +90,8 @@ def _check_file(path: Path) -> None:
     if path.suffix.lower() not in ACCEPTED:
         if path.suffix.lower() == ".csv":
             hint = CSV_TO_JSONL.format(path=path, stem=path.with_suffix(""))
-        what = f"data set '{path}' has the unknown extension '{path.suffix}'" if path.suffix else f"data set '{path}'"
-        what = what if path.suffix else f"{what} has no extension"
+        ending = f"the unknown extension '{path.suffix}'" if path.suffix else "no extension"
+        what = f"data set '{path}' has {ending}"
         raise UserError(what, "accepted: .json (an array of objects) and .jsonl (one object a line), UTF-8", hint)
     if not stat.S_ISREG(mode):
         raise UserError(f"data set '{path}' is not a regular file", "rows are read again and again by offset", hint)

@@ -143,7 +143,7 @@ def check_rows(path: str | os.PathLike[str], *, batch_size: int, limit: int = 20
         raise UserError(
             f"data set '{path}' has {len(rows)} rows, fewer than one batch of {batch_size}",
             "not one full batch could be loaded",
-            f"--per_device_train_batch_size {len(rows)}",
+            f"tuner run --dataset {path} --per-device-train-batch-size {len(rows)}",
         )
     checked = min(len(rows), limit)
     formats: Counter[str] = Counter()

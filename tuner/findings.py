@@ -86,7 +86,7 @@ def _difference(report: Report) -> list[Finding]:
     if difference is None:
         return [] if report.noise_floor_fraction is None else [("noise", _noise_text(report.noise_floor_fraction))]
     noise = difference.noise_fraction
-    within = "too few repeats yet to say what noise is" if noise is None else f"noise alone gives ± {percent(noise, 1)}"
+    within = "too few true repeats to know the noise" if noise is None else f"noise alone gives ± {percent(noise, 1)}"
     found = [("difference", f"{signed_percent(difference.rate_fraction)} raw samples/s to the baseline; {within}")]
     if difference.wait_saved_fraction is None or difference.compute_fraction is None:
         return found

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 
 from objectives.schema import KNOBS, Crash, LoaderConfig
 from storage.records import TrialRecord
+from tuner.selection import MEMORY_LIMIT_FRACTION
 from tuner.space import SearchSpace
 
-MEMORY_LIMIT_FRACTION = 0.92
 CRASH_VIOLATION = 0.15
 """Constraint value of a crash: well past the limit, whatever the memory was."""
 CRASH_WORTH = 0.9

@@ -17,6 +17,8 @@ from storage.records import StudyData, TrialRecord
 
 MIN_DEGREES = 3
 """Degrees of freedom below which no noise floor is given: with 2 the t factor is 4.3 and any answer is a guess."""
+PLAYED_BACK_FRACTION = 1e-9
+"""Repeats that scatter less are one number played back, not measured twice, and tell nothing of noise."""
 CEILING_AGREEMENT_FRACTION = 0.10
 """Two ceilings in a row this close mark a warm device. One rare stall moves the mean of a good slice by 5-10 %."""
 COLD_FACTOR = 1.5
@@ -87,7 +89,9 @@ def noise_floor(data: StudyData, figure: Figure = "value") -> float | None:
         if len(group) >= 2 and mean > 0.0:
             squares += math.fsum((value / mean - 1.0) ** 2 for value in group)
             degrees += len(group) - 1
-    return t_quantile(0.975, degrees) * math.sqrt(squares / degrees) if degrees >= MIN_DEGREES else None
+    if degrees < MIN_DEGREES or squares <= degrees * PLAYED_BACK_FRACTION**2:
+        return None
+    return t_quantile(0.975, degrees) * math.sqrt(squares / degrees)
 
 
 def difference_noise(noise: float | None, slices_a: int, slices_b: int) -> float | None:

@@ -102,11 +102,18 @@ def knob_notes(study: StudyRecord) -> tuple[KnobNote, ...]:
             knob=knob,
             measured=knob in study.measured_knobs,
             values=tuple(study.values.get(knob, ())),
-            held=None if knob in study.measured_knobs else getattr(study.baseline, knob),
+            held=None if knob in study.measured_knobs else _held(study, knob),
             reason=plain(study.reasons.get(knob, "")),
         )
         for knob in KNOBS
     )
+
+
+def _held(study: StudyRecord, knob: str) -> int | bool | None:
+    """Return the one value of a knob, or the baseline's; a baseline without workers has no prefetch."""
+    named = study.values.get(knob, [])
+    value: int | bool | None = named[0] if len(named) == 1 else getattr(study.baseline, knob)
+    return value
 
 
 def left_out(study: StudyRecord) -> dict[str, int]:

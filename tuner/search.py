@@ -15,10 +15,8 @@ from dataclasses import replace
 from objectives.schema import Crash, LoaderConfig, Measurement, canonical
 from storage.records import Origin, StudyData, TrialRecord
 from tuner.gp import suggest
+from tuner.selection import MEMORY_LIMIT_FRACTION
 from tuner.space import SearchSpace, nearest
-
-MEMORY_HEADROOM = 0.92
-"""Peak host memory above which a configuration is never chosen: it survived once, on the edge."""
 
 REPEAT_SHARE = 5
 """One trial in this many, at the end, measures leaders and baseline again instead of something new."""
@@ -110,7 +108,7 @@ def _repeat(done: list[TrialRecord], space: SearchSpace) -> LoaderConfig:
         if trial.score is not None:
             values.setdefault(trial.config, []).append(trial.score.value)
         if isinstance(trial.outcome, Crash) or (
-            trial.outcome is not None and (trial.outcome.peak_memory_fraction or 0.0) > MEMORY_HEADROOM
+            trial.outcome is not None and (trial.outcome.peak_memory_fraction or 0.0) > MEMORY_LIMIT_FRACTION
         ):
             barred.add(trial.config)
     means = {c: statistics.mean(v) for c, v in values.items() if c not in barred}

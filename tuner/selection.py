@@ -73,7 +73,7 @@ def _cost(config: LoaderConfig, baseline: LoaderConfig) -> tuple[int, int, int]:
 
 def _why(best: Pooled, baseline: Pooled | None, highest: Pooled, tied: tuple[Pooled, ...], noise: float | None) -> str:
     if noise is None:
-        return "highest score; too few repeats yet to say what noise is"
+        return "highest score; too few true repeats to know the noise"
     if best is baseline:
         return "keep the defaults: no score is higher beyond noise"
     if best is highest:

@@ -41,6 +41,11 @@ def test_noise_floor_is_students_interval_of_pooled_scatter():
     assert with_ceilings == pytest.approx(2.776 * (8e-4 / 4) ** 0.5, rel=0.01)
 
 
+def test_played_back_repeats_are_no_measure_of_noise():
+    """A recorded row that is played back many times scatters by nothing and must not look exact."""
+    assert noise_floor(study_data([("w4 p2", 1000 / 940)] * 7)) is None
+
+
 def test_cold_ceilings_are_no_noise():
     """The first slices of every run of a study read up to 2.2 times slow and must not widen the noise floor."""
     data = study_data([], ceilings=[45.0, 60.0, 100.0, 101.0, 46.0, 99.0, 100.0])
