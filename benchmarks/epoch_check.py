@@ -86,7 +86,7 @@ def measure_real(resolved: ResolvedWorkload, configs: list[LoaderConfig]) -> Ite
     command = [sys.executable, __file__, "--out", "-", "--real", json.dumps(request)]
     lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     for line in lines:
-        if line.startswith("{"):
+        if line.startswith('{"key"'):  # the Trainer prints a line of its own
             found = json.loads(line)
             yield found["key"], found["epoch_s"]
 

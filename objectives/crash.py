@@ -71,7 +71,7 @@ _TEXTS = (
         "The GPU stopped answering: look at nvidia-smi and the kernel log before you go on.",
     ),
     _text(
-        r"Caught \w+ in DataLoader worker process", "data_error", "data",
+        r"Caught \w+ in DataLoader worker process|^(RowError|UserError): ", "data_error", "data",
         "A row of the data set cannot be loaded: the last line of the message says why.",
     ),
     _text(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from sqlalchemy import Engine, create_engine, inspect, text
 from sqlalchemy.exc import DBAPIError
@@ -114,23 +115,40 @@ def _open(location: Location, known: _Known, *, create: bool, timeout_s: float) 
     optuna_url = location.url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
     for attempt in range(ATTEMPTS):
         try:
-            storage = RDBStorage(optuna_url, engine_kwargs=dict(options), skip_table_creation=known.optunas)
-            engine = create_engine(location.url, **options)
-            if create and not known.ours:
-                create_tables(engine)
-            return Database(location.shown, storage, engine)
-        except RuntimeError as error:
-            raise UserError(
-                f"database '{location.shown}' has tables of another version of Optuna",
-                str(error),
-                f"optuna storage upgrade --storage {location.url.render_as_string()}",
-                exit_code=EXIT_STORAGE,
-            ) from error
-        except DBAPIError:
+            storage = RDBStorage(
+                optuna_url,
+                engine_kwargs=dict(options),
+                skip_table_creation=known.optunas,
+                skip_compatibility_check=True,  # it would raise without closing its connection
+            )
+            database = Database(location.shown, storage, create_engine(location.url, **options))
+            try:
+                _check_optunas_version(storage, location)
+                if create and not known.ours:
+                    create_tables(database.engine)
+            except BaseException:
+                database.close()
+                raise
+            return database
+        except (DBAPIError, StorageInternalError):
             if known.ours or attempt == ATTEMPTS - 1:
                 raise
             time.sleep(0.1 * 2**attempt)
     raise AssertionError("unreachable")
+
+
+def _check_optunas_version(storage: RDBStorage, location: Location) -> None:
+    """Raise if Optuna's tables are older or newer than the Optuna that is installed."""
+    found = storage.get_current_version()
+    if found == storage.get_head_version():
+        return
+    older = found in storage.get_all_versions()
+    raise UserError(
+        f"database '{location.shown}' has tables of another version of Optuna ({found})",
+        f"the installed Optuna needs {storage.get_head_version()}",
+        f"optuna storage upgrade --storage {location.url.render_as_string()}" if older else "pip install -U optuna",
+        exit_code=EXIT_STORAGE,
+    )
 
 
 def _sqlite_options(location: Location, timeout_s: float, *, wal: bool) -> dict[str, Any]:

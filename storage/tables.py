@@ -81,6 +81,7 @@ class TunerSlice(Base):
     finished_at: Mapped[datetime]
     counted: Mapped[bool]
     """False: lost through the host or the user; the trial fails and its configuration is measured again."""
+    origin: Mapped[str | None]
     configuration: Mapped[str | None]
     num_workers: Mapped[int | None]
     prefetch_factor: Mapped[int | None]

@@ -57,7 +57,8 @@ def _first_points(data: StudyData, space: SearchSpace) -> list[tuple[LoaderConfi
     if predicted is not None:
         points.append(predicted)
     points += [canonical(2, 2, True, base.pin_memory), canonical(4, 2, True, base.pin_memory)]
-    origins: list[Origin] = ["baseline"] + ["seed"] * (len(points) - 1)  # type: ignore[list-item]
+    seeds: list[Origin] = ["seed"] * (len(points) - 1)
+    origins: list[Origin] = ["baseline", *seeds]
     found: dict[LoaderConfig, Origin] = {}
     for point, origin in zip(points, origins, strict=True):
         found.setdefault(nearest(space, point), origin)

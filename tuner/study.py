@@ -60,7 +60,9 @@ def run_study(
         progress.prepared(data)
         losses = 0
         while _finished(data) < total:
-            config, origin = (lost.pop(0), "retry") if lost else next_configuration(data, space, total)
+            config, origin = next_configuration(data, space, total)
+            if lost:
+                config, origin = lost.pop(0), "retry"
             trial = _run_trial(store, study, objective, config, origin, policy, total, _finished(data), progress)
             data = store.data(study)
             progress.trial_finished(trial, data)

@@ -151,7 +151,7 @@ def hooked(clock: SliceClock) -> Iterator[None]:
         return item.batch
 
     DataLoader.__iter__ = timed_iter  # type: ignore[method-assign]
-    _BaseDataLoaderIter.__next__ = timed_next  # type: ignore[method-assign]
+    _BaseDataLoaderIter.__next__ = timed_next  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

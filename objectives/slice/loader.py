@@ -63,7 +63,7 @@ class ShardLoader(DataLoader):
         """Pass the epoch on to the batch sampler."""
         self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         for batch in super().__iter__():
             yield to_device(batch, self.device, self.clock)
 

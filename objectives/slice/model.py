@@ -30,7 +30,7 @@ def build_model(workload: Workload, path: str, device: torch.device, tokenizer_s
     torch.manual_seed(workload.seed)
     dtype = getattr(torch, workload.torch_dtype)
     if workload.weights == "load":
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=False, use_safetensors=True)
+        model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=False, use_safetensors=True)
         model.to(device)
     else:
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
@@ -52,7 +52,7 @@ def build_model(workload: Workload, path: str, device: torch.device, tokenizer_s
         lora_dropout=0.05,  # ms-swift's default
         task_type="CAUSAL_LM",
     )
-    peft_model = get_peft_model(model, lora)
+    peft_model: Any = get_peft_model(model, lora)
     peft_model.to(device)
     peft_model.train()
     return peft_model
