@@ -30,6 +30,9 @@ class HasShown(Protocol):
 
 S = TypeVar("S", bound=HasShown)
 
+PACKAGES = {"psycopg": "'psycopg[binary]'", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
+"""Drivers whose package has another name than their module."""
+
 KNOWN: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (
         ("database is locked", "database table is locked", "lock wait timeout", "database schema is locked"),
@@ -82,10 +85,12 @@ def translate(error: BaseException, shown: str) -> UserError | None:
             exit_code=EXIT_STORAGE,
         )
     if isinstance(error, ImportError):
+        cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error
+        module = cause.name or "the driver's package"
         return UserError(
             f"no driver installed for '{shown}'",
-            f"{error.__cause__ or error}".strip().splitlines()[0],
-            "pip install psycopg2-binary" if shown.startswith("postgres") else "pip install pymysql",
+            str(cause),
+            f"pip install {PACKAGES.get(module, module)}",
             exit_code=EXIT_STORAGE,
         )
     if not isinstance(error, SQLAlchemyError) or isinstance(error, IntegrityError):

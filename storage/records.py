@@ -45,7 +45,7 @@ class StudyRecord:
     created_at: datetime
     score_policy: dict[str, float] = field(default_factory=dict)
     remember: dict[str, Any] = field(default_factory=dict)
-    """What preparing fixed for the whole study (`objectives.protocol.Prepared.remember`), such as the slice's length."""
+    """What preparing fixed for the whole study, such as the slice's length (`objectives.protocol.Prepared`)."""
     facts: dict[str, Any] = field(default_factory=dict)
     """For the record: versions, parameters, threads."""
     stopped: str | None = None

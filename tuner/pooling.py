@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from objectives.estimate import t_quantile
-from objectives.schema import Crash, LoaderConfig, Measurement, Penalty
+from objectives.schema import KNOBS, Crash, LoaderConfig, Measurement, Penalty
 from storage.records import StudyData, TrialRecord
 
 MIN_DEGREES = 3
@@ -168,3 +168,17 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _agree(a: Measurement, b: Measurement) -> bool:
     return abs(a.samples_per_s - b.samples_per_s) <= CEILING_AGREEMENT_FRACTION * max(a.samples_per_s, b.samples_per_s)
+
+
+def varied_knobs(trials: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Return the knobs that took more than one value in finished trials: of the others nothing was learnt.
+
+    What sleeps without workers counts only where there are some.
+    """
+    configs = [t.config for t in trials if t.state == "complete"]
+    awake = [c for c in configs if c.num_workers > 0]
+    seen = {
+        knob: {getattr(c, knob) for c in (awake if knob in ("prefetch_factor", "persistent_workers") else configs)}
+        for knob in KNOBS
+    }
+    return tuple(knob for knob in KNOBS if len(seen[knob]) > 1)

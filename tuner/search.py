@@ -21,6 +21,9 @@ from tuner.space import SearchSpace, nearest
 REPEAT_SHARE = 5
 """One trial in this many, at the end, measures leaders and baseline again instead of something new."""
 
+MAX_SLICES = 2
+"""Slices the sampler may spend on one configuration: on noise it would ask for the leader again and again."""
+
 RATE_MARGIN = 1.1
 """How much faster than the trainer's demand the loader should be: its rate is measured with nothing else running."""
 
@@ -41,7 +44,8 @@ def next_configuration(data: StudyData, space: SearchSpace, total: int) -> tuple
     if len(done) >= total - repeats or len({t.config for t in done}) >= len(space.configurations):
         return _repeat(done, space), "repeat"
     suggested = suggest(done, space, seed=data.study.seed + len(data.trials))
-    if done and suggested == done[-1].config:
+    slices = sum(t.config == suggested for t in done)
+    if slices >= MAX_SLICES or (done and suggested == done[-1].config):
         suggested = _something_else(done, space, suggested)
     return suggested, "search"
 
@@ -121,11 +125,12 @@ def _repeat(done: list[TrialRecord], space: SearchSpace) -> LoaderConfig:
     return min(candidates, key=lambda c: counts[c])
 
 
-def _something_else(done: list[TrialRecord], space: SearchSpace, last: LoaderConfig) -> LoaderConfig:
-    """Return the least measured other configuration, the closest to the last one first."""
+def _something_else(done: list[TrialRecord], space: SearchSpace, wanted: LoaderConfig) -> LoaderConfig:
+    """Return the least measured other configuration, the closest to the one wanted first, never the last again."""
     counts = Counter(t.config for t in done)
-    others = [c for c in space.configurations if c != last] or [last]
-    closest = sorted(
-        others, key=lambda c: (counts[c], abs(c.num_workers - last.num_workers), abs(c.depth - last.depth))
+    barred = {wanted, done[-1].config} if done else {wanted}
+    others = [c for c in space.configurations if c not in barred and not _dominates_a_crash(c, done)]
+    return min(
+        others or [wanted],
+        key=lambda c: (counts[c], abs(c.num_workers - wanted.num_workers), abs(c.depth - wanted.depth)),
     )
-    return closest[0]

@@ -125,7 +125,7 @@ def _replay(options: RunOptions, default: LoaderConfig) -> Setup:
         raise UserError(
             "--objective replay needs a recording",
             "it plays back a recorded table instead of training",
-            f"tuner run --objective replay --recording {recording('guide-4090d.csv')}",
+            f"tuner run --objective replay --recording {recording('guide-4090d')}",
         )
     objective = ReplayObjective(options.recording)
     return Setup(objective, build_space(objective.choices(), default), options.recording.stem, on_host=False)

@@ -29,11 +29,16 @@ def build_model(workload: Workload, path: str, device: torch.device, tokenizer_s
     """
     torch.manual_seed(workload.seed)
     dtype = getattr(torch, workload.torch_dtype)
-    if workload.weights == "load":
-        model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=False, use_safetensors=True)
+    model: Any
+    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    if workload.weights == "load" or (workload.weights == "auto" and routes_by_value(config)):
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=False, use_safetensors=True)
         model.to(device)
     else:
-        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+        if routes_by_value(config):
+            raise ValueError(
+                "weights must be loaded for a sparse or quantised model but got random: use --weights load."
+            )
         if config.vocab_size < tokenizer_size:
             raise ValueError(
                 f"vocab_size must be at least the tokenizer's {tokenizer_size} but got {config.vocab_size}."
@@ -56,3 +61,9 @@ def build_model(workload: Workload, path: str, device: torch.device, tokenizer_s
     peft_model.to(device)
     peft_model.train()
     return peft_model
+
+
+def routes_by_value(config: Any) -> bool:
+    """Return whether the speed depends on the weights: mixture of experts, or quantised."""
+    sparse = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
+    return any(getattr(config, name, None) for name in (*sparse, "quantization_config"))

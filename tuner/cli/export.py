@@ -29,6 +29,7 @@ def export(
     from objectives.errors import EXIT_NO_RESULT, UserError
     from storage.store import open_store
     from tuner.export import export_line, unmeasured, unsupported
+    from tuner.pooling import varied_knobs
     from tuner.report import build_report
 
     with open_store(storage, create=False) as store:
@@ -53,7 +54,7 @@ def export(
                 f"tuner show --study {record.name}",
             )
         chosen = known[configuration]
-    chosen, notes = unmeasured(chosen, record.measured_knobs, target)
+    chosen, notes = unmeasured(chosen, varied_knobs(data.trials), target)
     chosen, dropped = unsupported(chosen, target)
     for note in [*notes, *dropped]:
         typer.echo(f"note: {note}", err=True)
