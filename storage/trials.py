@@ -81,7 +81,7 @@ def close(study: optuna.Study, storage: RDBStorage, trial_id: int, stored: Store
                 trial.set_user_attr(name, value)
             if isinstance(stored.outcome, Crash):
                 dashboard.save_note(trial, dashboard.crash_note(stored.outcome))
-        if stored is not None and stored.score is not None:
+        if stored is not None and stored.counted and stored.score is not None:
             constraint = attributes.constraint(stored.outcome)
             storage.set_trial_system_attr(trial_id, attributes.CONSTRAINTS, constraint)
             study.tell(trial, stored.score.value, state=OptunasState.COMPLETE, skip_if_finished=True)

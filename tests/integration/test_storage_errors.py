@@ -116,6 +116,17 @@ def test_a_locked_database(folder: Path) -> None:
         assert contents(folder) == before
 
 
+def test_a_writer_blocks_writers_alone(folder: Path) -> None:
+    """While another program writes, a study can be read; a run is refused before it measures anything."""
+    with closing(sqlite3.connect(folder / "good.db")) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        before = contents(folder)
+        assert "locked" in refused(str(folder / "good.db")).what
+        with open_store(str(folder / "good.db"), create=False) as store:
+            assert [s.name for s in store.studies()] == [study().name]
+        assert contents(folder)["good.db"] == before["good.db"]
+
+
 @contextmanager
 def unprivileged() -> Iterator[None]:
     """Be a user that permissions bind, for the block inside."""
