@@ -42,7 +42,9 @@ def main() -> int:
     options = parser.parse_args()
     if options.real:
         return real_runs(json.loads(options.real))
-    device = find_gpu("auto", read_host())
+    host = read_host()
+    device = find_gpu("auto", host)
+    name = next((gpu.name for gpu in host.gpus if gpu.uuid == device), device)
     on_cpu = device == "cpu"
     workload = Workload(model=options.model, device=device, torch_dtype="float32" if on_cpu else "bfloat16")
     resolved = resolve(workload)
@@ -72,7 +74,7 @@ def main() -> int:
         }
         table.append(row)
         print(json.dumps(row))
-    options.out.write_text(json.dumps({"model": options.model, "device": device, "rows": table}, indent=1) + "\n")
+    options.out.write_text(json.dumps({"model": options.model, "device": name, "rows": table}, indent=1) + "\n")
     return 0
 
 
