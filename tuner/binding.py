@@ -17,7 +17,6 @@ from objectives.errors import UserError
 from objectives.protocol import Objective
 from objectives.score import ScorePolicy
 from storage.records import StudyRecord
-from storage.store import Store
 from tuner.space import SearchSpace
 
 
@@ -27,8 +26,8 @@ def fingerprint(identity: Mapping[str, Any], host: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def open_study(
-    store: Store,
+def bind(
+    found: StudyRecord | None,
     name: str,
     objective: Objective,
     space: SearchSpace,
@@ -38,11 +37,11 @@ def open_study(
     baseline_of: str,
     policy: ScorePolicy,
     seed: int,
-    usable_cpus: int,
-) -> tuple[StudyRecord, bool]:
-    """Return the study of this name and whether it is new.
+) -> StudyRecord:
+    """Return the record of the study to run: the one found, or a new one that is not stored yet.
 
     Args:
+        found: The stored study of this name, if there is one.
         host: The host as recorded.
         bound_host: The part of it that makes measurements comparable; empty for a recorded table.
 
@@ -50,11 +49,10 @@ def open_study(
         UserError: If a study of this name measured something else.
     """
     identity = {"objective": objective.name, "baseline": baseline_of, **objective.identity()}
-    found = store.study(name)
     if found is not None:
         _refuse_other(found, identity, bound_host)
-        return found, False
-    record = StudyRecord(
+        return found
+    return StudyRecord(
         name=name,
         uuid=uuid.uuid4().hex,
         objective=objective.name,
@@ -71,8 +69,6 @@ def open_study(
         created_at=datetime.now(UTC),
         score_policy=asdict(policy),
     )
-    store.create_study(record, max_workers=max(16, usable_cpus))
-    return record, True
 
 
 def _refuse_other(found: StudyRecord, identity: Mapping[str, Any], bound_host: Mapping[str, Any]) -> None:

@@ -31,29 +31,37 @@ def run_study(
     objective: Objective,
     space: SearchSpace,
     *,
+    new: bool,
+    max_workers: int,
     policy: ScorePolicy,
     total: int,
     progress: Progress,
 ) -> StudyData:
     """Bring the study to `total` finished trials and return it; a study that has them is returned at once.
 
-    Every finished slice is stored before the next begins. Trials lost to a kill, or to the host, are not counted and
-    their configuration is measured again.
+    A new study is stored once its objective is ready: a model that cannot be trained must not take its name. Every
+    finished slice is stored before the next begins. Trials lost to a kill, or to the host, are not counted and their
+    configuration is measured again.
 
     Raises:
         UserError: If a row of the data set is bad, the model does not fit, or the host keeps failing.
         KeyboardInterrupt: After the interrupted trial was closed.
     """
     began_s = time.monotonic()
-    lost = [t.config for t in store.recover(study)]
-    data = store.data(study)
-    if _finished(data) >= total:
-        return data
+    lost: list[LoaderConfig] = []
+    if not new:
+        lost = [t.config for t in store.recover(study)]
+        data = store.data(study)
+        if _finished(data) >= total:
+            return data
+    prepared = objective.prepare(study.remember, progress.trial_text)
+    study = replace(study, remember=dict(prepared.remember), facts=dict(prepared.facts))
+    if new:
+        store.create_study(study, max_workers=max_workers)
+    else:
+        store.set_remember(study)
     stopped = "interrupted"
     try:
-        prepared = objective.prepare(study.remember, progress.trial_text)
-        study = replace(study, remember=dict(prepared.remember), facts=dict(prepared.facts))
-        store.set_remember(study)
         for ceiling in prepared.ceilings:
             store.add_ceiling(study, ceiling)
         data = store.data(study)

@@ -151,7 +151,7 @@ def _run(  # type: ignore[no-untyped-def]
 
     from objectives.host import identity, read_host
     from storage.store import open_store
-    from tuner.binding import open_study
+    from tuner.binding import bind
     from tuner.cli.show import print_report
     from tuner.export import defaults
     from tuner.progress import Progress
@@ -168,9 +168,11 @@ def _run(  # type: ignore[no-untyped-def]
         closing(setup.objective),
         closing(Progress(verbose=context.verbose)) as progress,
     ):
-        record, new = open_study(
-            store,
-            name or setup.default_name,
+        study_name = name or setup.default_name
+        found = store.study(study_name)
+        record = bind(
+            found,
+            study_name,
             setup.objective,
             setup.space,
             host=asdict(host),
@@ -178,9 +180,8 @@ def _run(  # type: ignore[no-untyped-def]
             baseline_of=baseline_of,
             policy=policy,
             seed=options.workload.seed,
-            usable_cpus=host.usable_cpus,
         )
-        progress.header(host, record, setup.space, store.url, new)
+        progress.header(host, record, setup.space, store.url, found is None)
         for warning in setup.warnings:
             progress.note(f"warning: {warning}")
         if trials > len(setup.space.configurations):
@@ -189,9 +190,19 @@ def _run(  # type: ignore[no-untyped-def]
             )
         try:
             data = run_study(
-                store, record, setup.objective, setup.space, policy=policy, total=trials, progress=progress
+                store,
+                record,
+                setup.objective,
+                setup.space,
+                new=found is None,
+                max_workers=host.usable_cpus,
+                policy=policy,
+                total=trials,
+                progress=progress,
             )
         except KeyboardInterrupt:
+            if store.study(study_name) is None:
+                raise  # nothing was measured yet, not even begun
             finished = False
             data = store.data(record)
         progress.close()
