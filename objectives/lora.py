@@ -114,11 +114,8 @@ class LoraObjective:
 
     def _slice(self, config: LoaderConfig, progress: Progress) -> Outcome:
         assert self._plan is not None, "prepare() comes first"
-        if self._child is None:
-            answer = self._open(progress)
-            if isinstance(answer, Death) or answer["event"] != "opened":
-                return self._crash(answer, ())
-            self._ceiling(self._short_plan(), progress)
+        if self._child is None and (lost := self._replace_child(progress)) is not None:
+            return lost
         assert self._child is not None
         monitor = self._monitor()
 
@@ -144,13 +141,25 @@ class LoraObjective:
             depth=config.depth,
         )
 
-    def _ceiling(self, plan: SlicePlan, progress: Progress) -> Measurement:
-        if self._child is None:
-            self._open(progress)
+    def _replace_child(self, progress: Progress) -> Crash | None:
+        """Start a child in place of one that is gone and warm the device; return the crash if that fails.
+
+        The same workload was trained before, so the host is to blame and not the configuration that comes next.
+        """
+        answer = self._open(progress)
+        if isinstance(answer, dict) and answer["event"] == "opened":
+            answer = self._ask_ceiling(self._short_plan(), progress)
+            if isinstance(answer, dict) and answer["event"] == "slice":
+                return None
+        return replace(self._crash(answer, ()), blame="host")
+
+    def _ask_ceiling(self, plan: SlicePlan, progress: Progress) -> dict[str, Any] | Death:
         assert self._child is not None
-        answer = self._child.ask(
-            {"op": "ceiling", "plan": pack(plan)}, lambda phase, step: progress(f"ceiling: {phase} {step}")
-        )
+        request = {"op": "ceiling", "plan": pack(plan)}
+        return self._child.ask(request, lambda phase, step: progress(f"ceiling: {phase} {step}"))
+
+    def _ceiling(self, plan: SlicePlan, progress: Progress) -> Measurement:
+        answer = self._ask_ceiling(plan, progress)
         if isinstance(answer, Death) or answer["event"] != "slice":
             raise self._cannot_train(answer)
         raw = unpack(RawSlice, answer["raw"])
@@ -199,7 +208,9 @@ class LoraObjective:
         """Return as many steps as fill the wanted time; whole epochs when one fits."""
         groups = -(-self._epoch_batches() // self.resolved.workload.gradient_accumulation_steps)
         assert warm.raw is not None
-        step_s = warm.raw.steps.step_s[-1]
+        # The first step is slow and the last may be a part of a group: the quickest sample tells, times a whole group.
+        per_sample_s = min(t / k for t, k in zip(warm.raw.steps.step_s, warm.raw.steps.samples, strict=True))
+        step_s = per_sample_s * max(warm.raw.steps.samples)
         steps = min(max(round(self.options.slice_seconds / step_s), MIN_STEPS), MAX_STEPS)
         if groups <= steps:
             epochs = steps // groups

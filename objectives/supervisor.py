@@ -71,6 +71,7 @@ class SliceChild:
         (self.directory / "path" / "objectives").symlink_to(Path(__file__).resolve().parent)
         self.log_path = self.directory / "slice.log"
         self.phase, self.step = "start", 0
+        self._asked = False
         inherited = os.environ.get("PYTHONPATH")
         search = [str(self.directory / "path"), *([inherited] if inherited else [])]
         child_environment = {
@@ -109,6 +110,7 @@ class SliceChild:
             request: As `objectives.wire` lists them.
             on_phase: Called with phase and step whenever the child tells them.
         """
+        self._asked = True
         try:
             write_line(self._requests, dict(request))
         except BrokenPipeError:
@@ -124,6 +126,7 @@ class SliceChild:
                         self.phase, self.step = event["name"], event["step"]
                         on_phase(self.phase, self.step)
                     elif event["event"] in ("opened", "slice", "failed", "closed"):
+                        self._asked = False
                         return event
                 if self._reader.ended:
                     return self._death(None)
@@ -152,8 +155,12 @@ class SliceChild:
         return ""
 
     def close(self, grace_s: float = 3.0) -> None:
-        """End the child and whatever it started, and remove its files. May be called twice."""
-        if self.process.poll() is None and grace_s > 0:
+        """End the child and whatever it started, and remove its files. May be called twice.
+
+        Args:
+            grace_s: How long an idle child may take to leave by itself; one in the middle of a slice is killed.
+        """
+        if self.process.poll() is None and grace_s > 0 and not self._asked:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 write_line(self._requests, {"op": "close"})
                 self.process.wait(timeout=grace_s)
