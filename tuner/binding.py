@@ -48,7 +48,12 @@ def bind(
     Raises:
         UserError: If a study of this name measured something else.
     """
-    identity = {"objective": objective.name, "baseline": baseline_of, **objective.identity()}
+    identity = {
+        "objective": objective.name,
+        "baseline": baseline_of,
+        **{f"score.{name}": value for name, value in asdict(policy).items()},
+        **objective.identity(),
+    }
     if found is not None:
         _refuse_other(found, identity, bound_host)
         return found
@@ -79,7 +84,7 @@ def _refuse_other(found: StudyRecord, identity: Mapping[str, Any], bound_host: M
     now = {**identity, **{f"host.{k}": v for k, v in bound_host.items()}}
     differing = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     first = differing[0] if differing else "the host"
-    label = first.removeprefix("workload.")
+    label = first.removeprefix("workload.").removeprefix("score.")
     raise UserError(
         f"study '{found.name}' was measured with {label}={before.get(first)}, this run has {now.get(first)}",
         f"speeds of different workloads or hosts cannot be compared inside one study"

@@ -190,9 +190,8 @@ def _cpus(host: HostInfo) -> str:
 
 
 def _batch_text(size_bytes: int) -> str:
-    """Return a size such as `0.05 MiB`: batches of text are small."""
-    mib = size_bytes / 2**20
-    return size_text(size_bytes) if mib >= 10 else f"{mib:.1f} MiB" if mib >= 0.5 else f"{mib:.2f} MiB"
+    """Return a size such as `48 KiB`: batches of text are small."""
+    return f"{size_bytes / 2**10:.0f} KiB" if size_bytes < 2**20 else size_text(size_bytes)
 
 
 def _excess(largest: int, host: HostInfo, batches: int) -> str:

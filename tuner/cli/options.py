@@ -6,7 +6,7 @@ Runs in: parent. *Not covered*: options of one command alone.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,8 +22,9 @@ StorageOption = Annotated[
 ]
 StudyOption = Annotated[str | None, typer.Option(help="Name of the study. Default: the latest one.", metavar="NAME")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+Target = Literal["swift", "swift3", "swift2"]
 TargetOption = Annotated[
-    str,
+    Target,
     typer.Option(help="Whose flags: swift (ms-swift 4.x), swift3 (3.x) or swift2 (2.x).", metavar="TARGET"),
 ]
 DEFAULT_STORAGE = "tuner.db"

@@ -6,12 +6,16 @@ Runs in: parent. *Not covered*: the loop (`tuner.study`), the objective (`tuner.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from tuner.cli import context
-from tuner.cli.options import DEFAULT_STORAGE, JsonOption, StorageOption, TargetOption
+from tuner.cli.options import DEFAULT_STORAGE, JsonOption, StorageOption, Target, TargetOption
+
+if TYPE_CHECKING:
+    from objectives.score import ScorePolicy
+    from tuner.setup import RunOptions
 
 _WORK = "Workload (named as ms-swift names it)"
 _SLICE = "Slice"
@@ -142,8 +146,8 @@ def run(
     return 0 if finished else EXIT_INTERRUPTED
 
 
-def _run(  # type: ignore[no-untyped-def]
-    options, policy, trials: int, name: str | None, storage: str, target: str, json: bool
+def _run(
+    options: RunOptions, policy: ScorePolicy, trials: int, name: str | None, storage: str, target: Target, json: bool
 ) -> bool:
     """Run the study and print its report; return False if it was interrupted."""
     from contextlib import closing
@@ -155,6 +159,7 @@ def _run(  # type: ignore[no-untyped-def]
     from tuner.cli.show import print_report
     from tuner.export import defaults
     from tuner.progress import Progress
+    from tuner.render import to_markdown
     from tuner.report import build_report
     from tuner.setup import set_up
     from tuner.study import run_study
@@ -208,12 +213,6 @@ def _run(  # type: ignore[no-untyped-def]
         progress.close()
         if finished or any(t.state == "complete" for t in data.trials):
             report = build_report(data, storage=None if storage == DEFAULT_STORAGE else storage)
-            store.set_note(record, _note(report))
+            store.set_note(record, to_markdown(report))
             print_report(report, json)
     return finished
-
-
-def _note(report) -> str:  # type: ignore[no-untyped-def]
-    from tuner.render import to_markdown
-
-    return to_markdown(report)
