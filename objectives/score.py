@@ -19,6 +19,12 @@ from dataclasses import dataclass, fields
 
 from objectives.schema import Crash, Measurement, Outcome, Penalty, Score
 
+MEMORY_LIMIT_FRACTION = 0.92
+"""Peak share of host memory up to which a configuration is feasible; what is above may survive once, on the edge."""
+
+CRASH_VIOLATION = 0.15
+"""How far a crash violates that constraint: about as much as a memory share of 107 % would."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScorePolicy:

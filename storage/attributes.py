@@ -13,6 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 
 from objectives.errors import UserError
 from objectives.schema import Crash, LoaderConfig, Measurement, Outcome, Score, canonical
+from objectives.score import CRASH_VIOLATION, MEMORY_LIMIT_FRACTION
 from storage.codec import clean
 from storage.records import Origin, StudyRecord
 
@@ -23,12 +24,6 @@ STUDY_UUID = "study_uuid"
 
 CONSTRAINTS = "constraints"
 """Optuna's old system attribute, a list. The dashboard reads no other, and Optuna still honours it."""
-
-MEMORY_HEADROOM = 0.92
-"""Peak share of memory above which a configuration counts as infeasible: it survived once, on the edge."""
-
-CRASH_VIOLATION = 0.15
-"""How far a crash violates the constraint: about as much as a memory share of 107 % would."""
 
 MESSAGE_LENGTH = 200
 
@@ -121,7 +116,7 @@ def constraint(outcome: Outcome) -> list[float]:
     """Return the memory constraint, feasible up to 0; every completed trial has it, or the sampler refuses them all."""
     if isinstance(outcome, Crash):
         return [CRASH_VIOLATION]
-    return [(outcome.peak_memory_fraction or 0.0) - MEMORY_HEADROOM]
+    return [(outcome.peak_memory_fraction or 0.0) - MEMORY_LIMIT_FRACTION]
 
 
 def short(text: str) -> str:

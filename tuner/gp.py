@@ -15,12 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from objectives.schema import KNOBS, Crash, LoaderConfig
+from objectives.score import CRASH_VIOLATION, MEMORY_LIMIT_FRACTION
 from storage.records import TrialRecord
-from tuner.selection import MEMORY_LIMIT_FRACTION
 from tuner.space import SearchSpace
 
-CRASH_VIOLATION = 0.15
-"""Constraint value of a crash: well past the limit, whatever the memory was."""
 CRASH_WORTH = 0.9
 STARTUP_TRIALS = 5
 

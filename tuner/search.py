@@ -13,9 +13,9 @@ from collections import Counter
 from dataclasses import replace
 
 from objectives.schema import Crash, LoaderConfig, Measurement, canonical
+from objectives.score import MEMORY_LIMIT_FRACTION
 from storage.records import Origin, StudyData, TrialRecord
 from tuner.gp import suggest
-from tuner.selection import MEMORY_LIMIT_FRACTION
 from tuner.space import SearchSpace, nearest
 
 REPEAT_SHARE = 5

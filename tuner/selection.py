@@ -10,13 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from objectives.schema import KNOBS, LoaderConfig
+from objectives.score import MEMORY_LIMIT_FRACTION
 from storage.records import StudyData
 from tuner.pooling import Pooled, difference_noise, noise_floor, pool
 
 __all__ = ["Pooled", "Selection", "Selector", "has_memory_headroom", "noise_floor", "pool", "select"]
 
-MEMORY_LIMIT_FRACTION = 0.92
-"""A choice may have used this share of memory at most: one noisy argmax likes to sit on the edge of a memory crash."""
 EQUAL_FRACTION = 1e-9
 """Scores this close are the same number; larger than what averaging rounds off."""
 
