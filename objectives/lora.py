@@ -96,6 +96,8 @@ class LoraObjective:
             ceilings.append(self._ceiling(self._plan, progress))
             if abs(_median_step_s(ceilings[-1]) / _median_step_s(ceilings[-2]) - 1) <= AGREE_FRACTION:
                 break
+        if self.options.isolation == "process":
+            self._discard()  # the first trial starts as cold as the others
         return Prepared(tuple(ceilings), asdict(self._plan), self._facts)
 
     def measure(self, config: LoaderConfig, progress: Progress) -> Outcome:

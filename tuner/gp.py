@@ -41,8 +41,8 @@ def suggest(done: Sequence[TrialRecord], space: SearchSpace, seed: int) -> Loade
     measured = [t.score.value for t in done if t.score is not None and t.score.value > 0]
     worst = min(measured, default=1.0)
     for trial in done:
-        if trial.score is None:
-            continue
+        if trial.score is None or any(_value(trial.config, knob, space) not in menus[knob] for knob in menus):
+            continue  # measured when other values were open to the search
         crashed = isinstance(trial.outcome, Crash) or trial.score.value <= 0
         memory = (trial.outcome.peak_memory_fraction if trial.outcome is not None else None) or 0.0
         shadow.add_trial(

@@ -5,6 +5,7 @@ Runs in: parent. *Not covered*: parsing the command line (`tuner.cli.run`).
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -89,6 +90,10 @@ def _lora(options: RunOptions, host: HostInfo, default: LoaderConfig) -> Setup:
     from objectives.lora import LoraObjective, LoraOptions
     from objectives.workload import EMBEDDED, resolve
 
+    if options.python is not None and shutil.which(options.python) is None:
+        raise UserError(
+            f"--python {options.python} is not a program", "it is the interpreter that trains", "which python3"
+        )
     device = find_gpu(options.device, host)
     on_cpu = device == "cpu"
     dtype = options.torch_dtype if options.torch_dtype != "auto" else ("float32" if on_cpu else "bfloat16")

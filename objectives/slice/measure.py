@@ -48,7 +48,7 @@ def measure_trial(session: Session, config: LoaderConfig, plan: SlicePlan, tell:
         drained = _drain(session, loader, config)
         clock.drained()
         wall_s["drain"] = time.monotonic() - began_s - sum(wall_s.values())
-        loader.batch_sampler.plan(_timed(session, plan))  # type: ignore[union-attr]
+        loader.batch_sampler.plan(_timed(session, plan, ahead=config.depth))  # type: ignore[union-attr]
         clock.start(drained["teardown_s"])
         use = _train(session, loader, clock, plan, config, tell)
         wall_s["train"] = time.monotonic() - began_s - sum(wall_s.values())
@@ -86,11 +86,10 @@ def measure_ceiling(session: Session, plan: SlicePlan, tell: Tell) -> RawSlice:
     )
 
 
-def _timed(session: Session, plan: SlicePlan) -> list[list[list[int]]]:
+def _timed(session: Session, plan: SlicePlan, ahead: int = 0) -> list[list[list[int]]]:
     work = session.workload
-    return timed_batches(
-        len(session.dataset), work.per_device_train_batch_size, work.gradient_accumulation_steps, work.seed, plan
-    )
+    rows, size, group = len(session.dataset), work.per_device_train_batch_size, work.gradient_accumulation_steps
+    return timed_batches(rows, size, group, work.seed, plan, ahead)
 
 
 def _drain(session: Session, loader: ShardLoader, config: LoaderConfig) -> dict[str, Any]:

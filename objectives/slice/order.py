@@ -22,11 +22,17 @@ def epoch_batches(rows: int, batch_size: int, seed: int, epoch: int) -> Batches:
     return [order[i : i + batch_size] for i in range(0, rows, batch_size)]
 
 
-def timed_batches(rows: int, batch_size: int, accumulation: int, seed: int, plan: SlicePlan) -> list[Batches]:
-    """Return the batches of the timed epochs; a slice inside an epoch always starts at the epoch's first batch."""
+def timed_batches(
+    rows: int, batch_size: int, accumulation: int, seed: int, plan: SlicePlan, ahead: int = 0
+) -> list[Batches]:
+    """Return the batches of the timed epochs; a slice inside an epoch always starts at the epoch's first batch.
+
+    Such a slice has `ahead` batches more than are trained: without them a deep queue would hold the whole slice at
+    once, and its workers would be idle while the steps are timed.
+    """
     if plan.epochs:
         return [epoch_batches(rows, batch_size, seed, epoch) for epoch in range(plan.epochs)]
-    return [epoch_batches(rows, batch_size, seed, 0)[: plan.timed_steps * accumulation]]
+    return [epoch_batches(rows, batch_size, seed, 0)[: plan.timed_steps * accumulation + ahead]]
 
 
 def drain_batches(rows: int, batch_size: int, seed: int, config: LoaderConfig) -> tuple[Batches, int]:
