@@ -13,7 +13,6 @@ import selectors
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -222,8 +221,3 @@ def sweep_stale_directories() -> None:
         with contextlib.suppress(OSError, ValueError):
             if not psutil.pid_exists(int(owner.read_text())):
                 shutil.rmtree(directory, ignore_errors=True)
-
-
-def default_python() -> str:
-    """Return the interpreter this process runs in."""
-    return sys.executable

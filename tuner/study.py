@@ -6,11 +6,10 @@ Runs in: parent. *Not covered*: what to choose (`tuner.search`), how it is measu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 from objectives.errors import EXIT_NO_RESULT, UserError
-from objectives.protocol import Objective, Prepared
+from objectives.protocol import Objective
 from objectives.schema import Crash, LoaderConfig, Outcome
 from objectives.score import ScorePolicy, score
 from storage.records import Origin, StudyData, StudyRecord, TrialRecord
@@ -21,8 +20,6 @@ from tuner.space import SearchSpace
 
 MAX_LOSSES = 3
 """Losses in a row, blamed on the host, after which the study stops: no later trial would fare better."""
-
-OnPrepared = Callable[[Prepared], None]
 
 
 def run_study(
