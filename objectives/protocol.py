@@ -73,6 +73,10 @@ class Objective(Protocol):
         """Return the outcome of one slice. A configuration that fails is a `Crash`, never an exception."""
         ...
 
+    def ceiling(self, progress: Progress) -> Measurement | None:
+        """Return one more ceiling, to see whether the device drifts; None where there is none to be had."""
+        ...
+
     def close(self) -> None:
         """Release everything. May be called twice."""
         ...

@@ -14,6 +14,9 @@ from objectives.schema import LoaderConfig, Measurement, Outcome, Score
 Origin = Literal["baseline", "seed", "search", "repeat", "retry"]
 """Why a trial was run: the defaults, a first point, the sampler's choice, a leader measured again, a lost trial."""
 
+Arm = Literal["baseline", "finalist"]
+"""Label of one side of a confirmation; the settings behind two labels may be equal."""
+
 TrialState = Literal["complete", "failed", "running", "waiting"]
 
 
@@ -70,9 +73,36 @@ class TrialRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfirmationSlice:
+    """One slice of a confirmation."""
+
+    round: int
+    """0 is the first."""
+    arm: Arm
+    config: LoaderConfig
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """One interleaved re-measurement of finalist and baseline. Times are UTC."""
+
+    uuid: str
+    baseline: LoaderConfig
+    finalist: LoaderConfig
+    began_at: datetime
+    slices: tuple[ConfirmationSlice, ...] = ()
+    """In order of measurement."""
+    judgement: dict[str, Any] | None = None
+    """What was told at its end (`tuner.confirmation.Judgement`); None while it runs or after a kill."""
+
+
+@dataclass(frozen=True, slots=True)
 class StudyData:
     """Everything a report or a sampler needs: the study, its trials in order and its ceilings, oldest first."""
 
     study: StudyRecord
     trials: tuple[TrialRecord, ...]
     ceilings: tuple[Measurement, ...]
+    confirmations: tuple[Confirmation, ...] = ()
+    """Oldest first; the last one counts."""
