@@ -1,7 +1,7 @@
 """Fits the queue model to the slices of a study.
 
-Runs in: parent. Pure numpy. Three parameters are fitted: one factor on all services, so that modelled and observed
-waits agree; the contention of compute under load; and what the loader of a measured configuration takes beyond the model.
+Runs in: parent. Pure numpy. Three things are fitted: one factor on all services, so that modelled and observed
+waits agree; the contention of compute under load; what the loader of a measured configuration takes beyond that.
 *Not covered*: what the model says of a configuration (`tuner.queue_model.predict`).
 """
 
