@@ -14,7 +14,7 @@ from tuner.confirmation import Verdict
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationNote:
-    """What the re-measurement of a finalist against the baseline showed; shares of 1 (`tuner.confirmation.Judgement`)."""
+    """What the re-measurement of a finalist showed; shares of 1, as `tuner.confirmation.Judgement` has them."""
 
     finalist: LoaderConfig
     verdict: Verdict
