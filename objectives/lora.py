@@ -68,6 +68,8 @@ class LoraObjective:
         """Return the workload, the data set's content and how long a slice is meant to take."""
         work = asdict(self.resolved.workload)
         work["target_modules"] = ",".join(self.resolved.workload.target_modules)
+        if not self.resolved.workload.row_delay_ms:
+            del work["row_delay_ms"]  # studies made before there was a delay go on
         return {
             **{f"workload.{k}": v for k, v in work.items() if k not in ("device", "dataset")},
             "dataset.content": self.resolved.rows.content_hash,
