@@ -171,7 +171,6 @@ class LoadSample:
     gpu_memory_bytes: int | None = None
     gpu_clock_hz: float | None = None
     gpu_other_processes: int | None = None
-    """Looked at once a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,15 +229,15 @@ class Measurement:
     own_cpu_fraction: float | None = None
     """What the trainer and its workers used of it."""
     foreign_cpu_fraction: float | None = None
-    """The rest: other programs on the usable CPUs. Right to a few percent, by the ticks of the kernel's clock."""
+    """The rest: other programs."""
     cpu_pressure_fraction: float | None = None
     run_delay_fraction: float | None = None
     trainer_cpu_fraction: float | None = None
     gpu_util_fraction: float | None = None
     gpu_clock_hz: float | None = None
-    """Mean clock of the GPU's multiprocessors."""
+    """Mean over the slice."""
     gpu_other_processes: int | None = None
-    """Most processes besides the trainer that computed on the GPU at one look; None where NVML does not tell."""
+    """Most at one look, besides the trainer; None where NVML does not tell."""
     gpu_peak_bytes: int | None = None
     peak_memory_fraction: float | None = None
     peak_shm_bytes: int | None = None

@@ -39,8 +39,12 @@ class RowDataset(Dataset):
         return self.at_once(index)
 
     def at_once(self, index: int) -> dict[str, list[int]]:
-        """Return the row without the delay: what is held in memory or only warmed does not wait for it."""
+        """Return the row without the delay: what is held in memory does not wait for it."""
         return self.encoder.encode(to_messages(self.rows[index]))
+
+    def is_long(self, index: int) -> bool:
+        """Return whether the row has more tokens than `max_length`; reads and tokenises it without the delay."""
+        return len(self.encoder.whole(to_messages(self.rows[index]))[0]) > self.encoder.max_length
 
 
 class PadCollate:

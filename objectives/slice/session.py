@@ -61,17 +61,22 @@ class Session:
             self.model.zero_grad(set_to_none=True)
 
     def touch(self) -> dict[str, float]:
-        """Read and tokenise the rows once; return how long a row takes in the trainer's process, in seconds."""
+        """Read and tokenise the rows once.
+
+        Returns how long a row takes in the trainer's process, in seconds, how many were read, and how many of those are
+        longer than `max_length`: they are cut here, and ms-swift leaves them out unless told to cut.
+        """
         began_s = time.monotonic()
         count = min(len(self.dataset), TOUCHED_ROWS)
         spent_s = 0.0
-        done = 0
+        done = long_rows = 0
         for done in range(1, count + 1):
-            self.dataset.at_once(done - 1)
+            long_rows += self.dataset.is_long(done - 1)
             spent_s = time.monotonic() - began_s
             if spent_s > 20.0:
                 break
-        return {"row_s": spent_s / max(done, 1) + self.dataset.delay_s, "touched_rows": float(done)}
+        row_s = spent_s / max(done, 1) + self.dataset.delay_s
+        return {"row_s": row_s, "touched_rows": float(done), "long_rows": float(long_rows)}
 
     def facts(self) -> dict[str, Any]:
         """Return what the parent records of the child."""
