@@ -7,9 +7,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from objectives.schema import KNOBS, LoaderConfig, canonical
-from tuner.swift_versions import swift_version
+from tuner.pooling import varied_knobs
+from tuner.swift_versions import swift_version, target_of
+
+if TYPE_CHECKING:
+    from storage.records import StudyData
+    from tuner.report import Report
 
 Value = int | bool | None
 
@@ -38,6 +45,16 @@ def flags(config: LoaderConfig, target: str) -> list[str]:
 def export_line(config: LoaderConfig, target: str) -> str:
     """Return the flags as one line that a shell splits back into the same words."""
     return shlex.join(flags(config, target))
+
+
+def with_flags(report: Report, data: StudyData) -> Report:
+    """Return the report with the flags of what it recommends, for the trainer whose defaults the baseline is."""
+    target = target_of(report.baseline_of)
+    if report.recommended is None or target is None:
+        return report
+    known, _ = unmeasured(report.recommended, varied_knobs(data.trials), target)
+    known, _ = unsupported(known, target)
+    return replace(report, flags=export_line(known, target))
 
 
 def unmeasured(config: LoaderConfig, measured_knobs: Collection[str], target: str) -> tuple[LoaderConfig, list[str]]:

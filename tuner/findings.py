@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from objectives.schema import Crash, Measurement
 from storage.records import StudyRecord, TrialRecord
+from tuner.drift import chart
 from tuner.report import Figures, Report
 from tuner.report_parts import KnobNote, knob_notes, left_out
 from tuner.wording import cuts, decimals_for, duration, percent, plain, rate, signed_percent, value_text, values_text
@@ -57,6 +58,8 @@ def findings(report: Report) -> list[Finding]:
         *_break_even(report),
         *_model(report),
         *_tie(report),
+        *_checks(report),
+        *_ceilings(report),
         *_crashes(report),
         *_knobs(report.knobs, report.left_out),
     ]
@@ -192,6 +195,16 @@ def _tie(report: Report) -> list[Finding]:
     named = ", ".join(c.key for c in report.tied[:SHOWN])
     more = f" and {len(report.tied) - SHOWN} more" if len(report.tied) > SHOWN else ""
     return [("tie", f"as good as the choice: {named}{more}")]
+
+
+def _checks(report: Report) -> list[Finding]:
+    """Return what did not pass, with what to do about it."""
+    failed = [check for check in report.checks if check.status != "ok"]
+    return [("check", f"{check.message}: {check.advice}" if check.advice else check.message) for check in failed]
+
+
+def _ceilings(report: Report) -> list[Finding]:
+    return [("ceilings", chart(report.ceilings_per_s))] if len(report.ceilings_per_s) > 1 else []
 
 
 def _crashes(report: Report) -> list[Finding]:

@@ -15,12 +15,14 @@ from objectives.errors import EXIT_NO_RESULT, UserError
 from objectives.schema import Crash, LoaderConfig, Penalty
 from storage.records import StudyData
 from tuner.appraisal import Appraisal, appraise
+from tuner.checks import Check
 from tuner.pooling import Pooled, agreed_ceiling, difference_noise, noise_floor, pool
 from tuner.report_confirmation import ConfirmationNote, confirmation_note
 from tuner.report_model import BreakEven, Headroom, ModelNote, break_even, headroom_of, model_note
 from tuner.report_parts import Counts, CrashNote, KnobNote, count, crash_notes, host_facts, knob_notes, left_out
 from tuner.selection import Selection, Selector, has_memory_headroom, select
 from tuner.split import Bound, Difference, bound_of, compare, headroom
+from tuner.study_checks import check_study
 from tuner.wording import host_summary, plain
 
 SCHEMA = "tuner.report/1"
@@ -108,11 +110,13 @@ class Report:
     knobs: tuple[KnobNote, ...]
     left_out: dict[str, int]
     """Reason → configurations this host cannot hold."""
+    checks: tuple[Check, ...]
+    """What may have disturbed the study, passed ones too."""
     ceilings_per_s: tuple[float, ...]
     """All ceilings, oldest first: a drift chart."""
     next_command: str
     flags: str | None = None
-    """The trainer's flags for the best configuration; set by the caller with `dataclasses.replace`."""
+    """The trainer's flags for the recommended configuration; set by `tuner.export.with_flags`."""
 
 
 def build_report(data: StudyData, *, storage: str | None = None, selector: Selector = select) -> Report:
@@ -178,6 +182,7 @@ def build_report(data: StudyData, *, storage: str | None = None, selector: Selec
         crashes=crash_notes(data),
         knobs=knob_notes(data.study),
         left_out=left_out(data.study),
+        checks=check_study(data, appraisal.model.mismatch_fraction if appraisal else None),
         ceilings_per_s=tuple(c.samples_per_s for c in data.ceilings),
         next_command=_next(best, verdict, study.name, storage),
     )

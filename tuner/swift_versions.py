@@ -43,3 +43,8 @@ def swift_version(target: str) -> SwiftVersion:
     if target not in SWIFT_VERSIONS:
         raise ValueError(f"target must be one of {', '.join(SWIFT_VERSIONS)} but got {target!r}.")
     return SWIFT_VERSIONS[target]
+
+
+def target_of(name: str) -> str | None:
+    """Return the export target whose release has this name, such as `ms-swift 4.6.0`; None if there is none."""
+    return next((target for target, version in SWIFT_VERSIONS.items() if version.name == name), None)

@@ -16,11 +16,12 @@ def show(study: StudyOption = None, storage: StorageOption = DEFAULT_STORAGE, js
     Example: tuner show --json | jq .best
     """
     from storage.store import open_store
+    from tuner.export import with_flags
     from tuner.report import build_report
 
     with open_store(storage, create=False) as store:
-        report = build_report(store.data(find_study(store, study, "show"), raw=True))
-    print_report(report, json)
+        data = store.data(find_study(store, study, "show"), raw=True)
+    print_report(with_flags(build_report(data), data), json)
 
 
 def print_report(report: object, json: bool) -> None:
