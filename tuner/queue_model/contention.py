@@ -20,6 +20,7 @@ WIDE_SD, WIDE_SHARE = 0.30, 0.10
 """On hosts with few CPUs the trainer may lose a third of its speed: one prior in ten is wide enough for it."""
 WINSOR_SDS = 3.0
 MIN_SLICE_SD = 0.005
+LEVEL_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,11 @@ def slice_levels(compute_s: list[Array]) -> Array:
     table = np.full((len(compute_s), length), np.nan)
     for row, series in zip(table, compute_s, strict=True):
         row[: len(series)] = series
-    usual_s = np.nanmedian(table, axis=0)
-    sums = [(np.sum(c), np.sum(usual_s[: len(c)])) for c in compute_s]
-    return np.log([own / usual for own, usual in sums])
+    levels = np.zeros(len(compute_s))
+    for _ in range(LEVEL_ROUNDS):  # of what is usual and of each slice's level, by turns: slices may differ in length
+        usual_s = np.nanmedian(table / np.exp(levels)[:, None], axis=0)
+        levels = np.log([np.sum(c) / np.sum(usual_s[: len(c)]) for c in compute_s])
+    return levels
 
 
 def fit_contention(levels: Array, load: Array) -> Contention:
@@ -59,9 +62,9 @@ def fit_contention(levels: Array, load: Array) -> Contention:
         levels: (S,) logs of compute.
         load: (S,) 1.0 for a loaded slice, else 0.0.
     """
-    middle = np.median(levels)
-    spread = 1.4826 * np.median(np.abs(levels - middle))
-    clipped = np.clip(levels, middle - WINSOR_SDS * spread, middle + WINSOR_SDS * spread) if spread > 0 else levels
+    middles = np.where(load > 0, _median(levels[load > 0]), _median(levels[load == 0]))
+    spread = 1.4826 * float(np.median(np.abs(levels - middles)))
+    clipped = np.clip(levels, middles - WINSOR_SDS * spread, middles + WINSOR_SDS * spread) if spread > 0 else levels
     under, free = clipped[load > 0], clipped[load == 0]
     parts = [part for part in (under, free) if len(part)]
     degrees = len(levels) - len(parts)
@@ -82,6 +85,10 @@ def fit_contention(levels: Array, load: Array) -> Contention:
     mean = float(weight @ np.array(means))
     variance = float(weight @ (np.array(variances) + (np.array(means) - mean) ** 2))
     return Contention(*_not_negative(mean, float(np.sqrt(variance))), slice_sd, len(under))
+
+
+def _median(values: Array) -> float:
+    return float(np.median(values)) if len(values) else 0.0
 
 
 def _not_negative(mean: float, sd: float) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import linear_regression, median
 
 import numpy as np
 
@@ -46,20 +47,35 @@ def donors_for(config: LoaderConfig, windows: Sequence[Window]) -> Donors:
 
 
 def starts_for(config: LoaderConfig, windows: Iterable[Window]) -> tuple[float, float]:
-    """Return when the first worker can start after an epoch's beginning, and how much later each further one can."""
+    """Return when the first worker can start after an epoch's beginning, and how much later each further one can.
+
+    PyTorch starts all workers, one after the other, before it hands out the first batch: the first one waits longer
+    the more there are. Workers that were kept are there at once.
+    """
     keeps = config.persistent_workers or config.num_workers == 0
     points: list[Point] = []
     for window in windows:
         if window.config is not None and (window.config.num_workers == 0) == (config.num_workers == 0):
             points.extend(window.kept if keeps else window.fresh)
-    if not points:
-        return 0.0, 0.0
-    places, starts_s = np.array([p for p, _ in points], dtype=float), np.array([s for _, s in points])
-    first_s = float(np.median(starts_s[places == 0])) if (places == 0).any() else 0.0
-    if not (places > 0).any():
-        return max(first_s, 0.0), 0.0
-    later = (starts_s[places > 0] - first_s) / places[places > 0]
-    return max(first_s, 0.0), max(float(np.median(later)), 0.0)
+    firsts: dict[int, list[float]] = {}
+    for workers, place, start_s in points:
+        if place == 0:
+            firsts.setdefault(workers, []).append(start_s)
+    later = [start_s - median(firsts[workers]) for workers, place, start_s in points if place > 0 and workers in firsts]
+    places = [place for workers, place, _ in points if place > 0 and workers in firsts]
+    stagger_s = median(gap_s / place for gap_s, place in zip(later, places, strict=True)) if later else 0.0
+    known = {workers: median(starts) for workers, starts in sorted(firsts.items())}
+    if not known:
+        first_s = 0.0
+    elif keeps:
+        first_s = median(known.values())
+    elif len(known) == 1:
+        ((workers, start_s),) = known.items()
+        first_s = start_s * config.num_workers / workers
+    else:
+        slope, level = linear_regression(list(known), list(known.values()))
+        first_s = level + slope * config.num_workers
+    return max(first_s, 0.0), max(stagger_s, 0.0)
 
 
 def lanes_for(

@@ -15,8 +15,8 @@ import numpy as np
 from objectives.schema import LoaderConfig, Measurement, RawSlice
 from tuner.queue_model.recursion import Array, Ints
 
-Point = tuple[int, float]
-"""A worker's place in the order of starting, and when it could start, in seconds after the epoch's beginning."""
+Point = tuple[int, int, float]
+"""Workers of the loader, a worker's place among them, and when it began, in seconds after the epoch's beginning."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +91,7 @@ def _window(raw: RawSlice, config: LoaderConfig | None, index: int, sizes: Ints,
         if stamps is None:
             return None
         service_s, overhead_s, starts = _services(stamps, config)
-        points = [(place, start_s - began_s) for place, start_s in enumerate(starts)]
+        points = [(config.num_workers, place, start_s - began_s) for place, start_s in enumerate(starts)]
         (kept if config.persistent_workers or config.num_workers == 0 else fresh).extend(points)
         if part.start == 0 and config.num_workers:
             fresh.extend(_drain_starts(raw, config))
@@ -165,4 +165,4 @@ def _drain_starts(raw: RawSlice, config: LoaderConfig) -> list[Point]:
         return []
     began_s = raw.batches.got_s[0] - raw.startup_s
     starts = raw.batches.service_start_s[: config.num_workers]
-    return [(place, start_s - began_s) for place, start_s in enumerate(starts)]
+    return [(config.num_workers, place, start_s - began_s) for place, start_s in enumerate(starts)]
