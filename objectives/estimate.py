@@ -21,6 +21,7 @@ def summarise(
     workload_batch_size: int,
     load: tuple[LoadSample, ...] = (),
     depth: int = 0,
+    log_bytes: int | None = None,
 ) -> Measurement:
     """Return the measurement of a slice: throughput of steady running, with each epoch's restart paid once.
 
@@ -34,6 +35,7 @@ def summarise(
         workload_batch_size: Samples per batch.
         load: Host samples taken while it ran.
         depth: Batches the loader may hold ready (`num_workers x prefetch_factor`); 0 for none.
+        log_bytes: What was printed while it ran.
 
     Raises:
         ValueError: If the slice holds no steps.
@@ -80,6 +82,7 @@ def summarise(
         worker_uss_bytes=raw.worker_uss_bytes,
         tokens=sum(steps.tokens),
         timed_s=timed_s,
+        log_bytes=log_bytes,
         raw=raw,
         load=load,
     )

@@ -137,20 +137,23 @@ class LoraObjective:
         if self._child is None and (lost := self._replace_child(progress)) is not None:
             return lost
         assert self._child is not None
-        monitor = self._monitor()
+        child, monitor, printed_bytes = self._child, self._monitor(), 0
 
         def on_phase(phase: str, step: int) -> None:
+            nonlocal printed_bytes
             if phase == "train" and step == 0:
                 monitor.mark()
+                printed_bytes = child.log_bytes()
             progress(f"step {step}/{self._plan.timed_steps}" if phase == "train" and self._plan else phase)
 
         monitor.start()
         try:
-            answer = self._child.ask({"op": "measure", "config": pack(config), "plan": pack(self._plan)}, on_phase)
+            answer = child.ask({"op": "measure", "config": pack(config), "plan": pack(self._plan)}, on_phase)
         finally:
             load = monitor.stop()
         if isinstance(answer, Death) or answer["event"] != "slice":
             return self._crash(answer, load)
+        printed_bytes = child.log_bytes() - printed_bytes
         if self.options.isolation == "process":
             self._discard()
         return summarise(
@@ -159,6 +162,7 @@ class LoraObjective:
             workload_batch_size=self.resolved.workload.per_device_train_batch_size,
             load=load,
             depth=config.depth,
+            log_bytes=printed_bytes,
         )
 
     def _replace_child(self, progress: Progress) -> Crash | None:

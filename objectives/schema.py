@@ -245,6 +245,8 @@ class Measurement:
     worker_uss_bytes: int | None = None
     tokens: int | None = None
     timed_s: float | None = None
+    log_bytes: int | None = None
+    """What trainer and workers printed during the timed part."""
     crash_frequency: Literal["none", "occasional", "frequent"] = "none"
     """Worker crashes a recorded run survived; a measured slice that lost a worker is a `Crash`."""
     raw: RawSlice | None = None

@@ -119,6 +119,7 @@ class TunerSlice(Base):
     worker_uss_bytes: Mapped[int | None]
     tokens: Mapped[int | None]
     timed_s: Mapped[float | None]
+    log_bytes: Mapped[int | None]
     crash_frequency: Mapped[str | None]
     raw_json: Mapped[str | None]
     crash_kind: Mapped[str | None]
