@@ -20,6 +20,7 @@ from objectives.errors import EXIT_NO_RESULT, UserError
 from objectives.estimate import summarise
 from objectives.load import LoadMonitor
 from objectives.protocol import Choices, JsonScalar, Prepared, Progress
+from objectives.resizing import resized
 from objectives.schema import (
     Crash,
     LoaderConfig,
@@ -100,22 +101,12 @@ class LoraObjective:
                 break
         if self.options.isolation == "process":
             self._discard()  # the first trial starts as cold as the others
-        return Prepared(tuple(ceilings), asdict(self._plan), self._facts)
+        return Prepared(tuple(ceilings), {**remembered, **asdict(self._plan)}, self._facts)
 
     def resize(self, timed_steps: int) -> Mapping[str, JsonScalar]:
-        """Time this many steps from the next slice on, from the same row as before; return the plan to remember.
-
-        Whole epochs stay whole epochs, at least one; a slice inside an epoch stays inside it.
-        """
-        if timed_steps < 1:
-            raise ValueError(f"timed_steps must be at least 1 but got {timed_steps}.")
+        """Time about this many steps from the next slice on; return the plan to remember."""
         assert self._plan is not None, "prepare() comes first"
-        groups = self._groups()
-        epochs = 0
-        if self._plan.epochs:
-            epochs = max(1, round(timed_steps / groups))
-            timed_steps = epochs * groups
-        self._plan = replace(self._plan, timed_steps=min(timed_steps, epochs * groups or groups - 1), epochs=epochs)
+        self._plan = resized(self._plan, timed_steps, self.resolved.workload.gradient_accumulation_steps)
         return asdict(self._plan)
 
     def measure(self, config: LoaderConfig, progress: Progress) -> Outcome:
@@ -222,19 +213,15 @@ class LoraObjective:
     def _epoch_batches(self) -> int:
         return -(-self.resolved.rows.rows // self.resolved.workload.per_device_train_batch_size)
 
-    def _groups(self) -> int:
-        """Return the optimizer steps of one epoch."""
-        return -(-self._epoch_batches() // self.resolved.workload.gradient_accumulation_steps)
-
     def _short_plan(self) -> SlicePlan:
-        groups = self._groups()
+        groups = -(-self._epoch_batches() // self.resolved.workload.gradient_accumulation_steps)
         if groups <= WARM_PLAN_STEPS:
             return SlicePlan(timed_steps=groups, epochs=1, epoch_batches=self._epoch_batches())
         return SlicePlan(timed_steps=WARM_PLAN_STEPS, epochs=0, epoch_batches=self._epoch_batches())
 
     def _choose_plan(self, warm: Measurement) -> SlicePlan:
         """Return as many steps as fill the wanted time; whole epochs when one fits."""
-        groups = self._groups()
+        groups = -(-self._epoch_batches() // self.resolved.workload.gradient_accumulation_steps)
         assert warm.raw is not None
         # The first step is slow and the last may be a part of a group: the quickest sample tells, times a whole group.
         per_sample_s = min(t / k for t, k in zip(warm.raw.steps.step_s, warm.raw.steps.samples, strict=True))

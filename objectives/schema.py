@@ -191,7 +191,7 @@ class RawSlice:
     cpu_busy_fraction: float | None = None
     """Busy share of the usable CPUs over the timed steps (affinity and cgroup quota), by whomever."""
     own_cpu_fraction: float | None = None
-    """Share of the usable CPUs that the trainer and its workers used themselves in that time."""
+    """The trainer's and its workers' share of it."""
     cpu_pressure_fraction: float | None = None
     """Share of the timed steps in which some task waited for a CPU (PSI `some`)."""
     busiest_cpu_fraction: float | None = None
@@ -225,19 +225,15 @@ class Measurement:
     startup_s: float | None = None
     loader_batches_per_s: float | None = None
     cpu_busy_fraction: float | None = None
-    """Busy share of the usable CPUs, by whomever."""
+    """Busy share of the usable CPUs, by whomever: `own` by the trainer and its workers, `foreign` is the rest."""
     own_cpu_fraction: float | None = None
-    """What the trainer and its workers used of it."""
     foreign_cpu_fraction: float | None = None
-    """The rest: other programs."""
     cpu_pressure_fraction: float | None = None
     run_delay_fraction: float | None = None
     trainer_cpu_fraction: float | None = None
     gpu_util_fraction: float | None = None
     gpu_clock_hz: float | None = None
-    """Mean over the slice."""
     gpu_other_processes: int | None = None
-    """Most at one look, besides the trainer; None where NVML does not tell."""
     gpu_peak_bytes: int | None = None
     peak_memory_fraction: float | None = None
     peak_shm_bytes: int | None = None

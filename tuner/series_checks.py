@@ -6,6 +6,7 @@ Runs in: parent. Slices without their series are left out, and so is a check tha
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,8 @@ SLOW_LOADER_FRACTION = 0.9
 GROWTH_RATIO = 1.25
 """Of the median service time with most workers to that with fewest; on 6 recorded CPUs 1.8, for 12 and for 3."""
 MIN_BATCHES = 8
+SMALL_LOAD_FRACTION = 0.05
+"""Of a step that one worker would need for its batches; where it is less, nobody waits for the loader anyway."""
 FULL_CPU_FRACTION = 0.90
 UNEVEN_FRACTION = 0.50
 """By which one CPU is busier than the mean of all."""
@@ -35,7 +38,7 @@ BUSY_FRACTION = 0.85
 def series_checks(study: StudyRecord, slices: Slices) -> list[Check | None]:
     """Return one entry per check, None for one that nothing here can tell."""
     known = [(config, m, m.raw) for config, m in slices if m.raw is not None and len(m.raw.steps)]
-    return [_drained(study, known), _equal_tokens(known), _service_growth(known), _uneven_cores(known)]
+    return [_drained(study, known), _equal_tokens(study, known), _service_growth(known), _uneven_cores(known)]
 
 
 _Known = Sequence[tuple[LoaderConfig, Measurement, RawSlice]]
@@ -81,7 +84,7 @@ def _no_first_wait(raw: RawSlice) -> bool:
     return steps.restart_s[0] + steps.data_wait_s[0] < FIRST_WAIT_FRACTION * expected_s
 
 
-def _equal_tokens(known: _Known) -> Check | None:
+def _equal_tokens(study: StudyRecord, known: _Known) -> Check | None:
     series = [(config, raw.steps.tokens) for config, _, raw in known if any(raw.steps.tokens)]
     if len(series) < 2:
         return None
@@ -97,36 +100,52 @@ def _equal_tokens(known: _Known) -> Check | None:
         "equal_tokens", "warn", differing, 0, "slices",
         f"{differing} of {len(series)} slices trained other tokens in the same steps, up to {percent(worst, 1)} more "
         "or less in all",
-        "samples/s then compare different work; was the data set changed while the study ran? Start a new study",
+        "samples/s then compare different work: "
+        + (
+            "the recording began its slices at different rows"
+            if study.objective == "replay"
+            else "was the data set changed while the study ran? Start a new study"
+        ),
     )  # fmt: skip
 
 
 def _service_growth(known: _Known) -> Check | None:
     services: dict[int, list[float]] = defaultdict(list)
-    own: dict[int, list[float]] = defaultdict(list)
+    use: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    needed: list[float] = []
     for config, m, raw in known:
-        if config.num_workers > 0:
-            services[config.num_workers] += _timed_services_s(raw)
-            own[config.num_workers] += [m.own_cpu_fraction] if m.own_cpu_fraction is not None else []
+        if config.num_workers > 0 and (found := list(_timed_services_s(raw))):
+            services[config.num_workers] += found
+            needed.append(math.fsum(found) / math.fsum(raw.steps.step_s))
+            if m.cpu_busy_fraction is not None:
+                own = m.cpu_busy_fraction if m.own_cpu_fraction is None else m.own_cpu_fraction
+                use[config.num_workers].append((m.cpu_busy_fraction, own))
     medians = {workers: statistics.median(s) for workers, s in sorted(services.items()) if len(s) >= MIN_BATCHES}
     if len(medians) < 2:
         return None
     few, many = min(medians), max(medians)
     ratio = medians[many] / medians[few] if medians[few] > 0 else 1.0
-    message = (
-        f"a worker takes {1000 * medians[few]:.3g} ms for a batch with {few}, {1000 * medians[many]:.3g} with {many}"
-    )
-    if ratio <= GROWTH_RATIO:
+    message = f"a worker takes {_time(medians[few])} for a batch with {few}, {_time(medians[many])} with {many}"
+    if ratio <= GROWTH_RATIO or max(needed) < SMALL_LOAD_FRACTION:
         return Check("service_growth", "ok", ratio, GROWTH_RATIO, "ratio", message)
     enough = max(workers for workers, median_s in medians.items() if median_s <= GROWTH_RATIO * medians[few])
-    if not own[many]:
-        cause = "they wait for each other at the disk or for CPUs"
-    elif statistics.fmean(own[many]) >= BUSY_FRACTION:
-        cause = "the CPUs are full"
-    else:
-        cause = "CPUs are left, so they wait for each other at the disk, a lock or memory"
-    advice = f"{cause}: above {enough} workers each one more brings less than its share"
+    advice = f"{_cause(use[many])}: above {enough} workers each one more brings less than its share"
     return Check("service_growth", "warn", ratio, GROWTH_RATIO, "ratio", message, advice)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def _cause(use: Sequence[tuple[float, float]]) -> str:
+    """Return why workers slow each other down, from the busy share of the CPUs and the slice's own part of it."""
+    if not use:
+        return "they wait for each other at the disk or for CPUs"
+    if statistics.fmean(busy for busy, _ in use) < BUSY_FRACTION:
+        return "CPUs are left on average, so they wait for each other in bursts, at the disk, a lock or memory"
+    return "the CPUs are full" + (
+        "" if statistics.fmean(own for _, own in use) >= BUSY_FRACTION else ", of other programs too"
+    )
 
 
 def _timed_services_s(raw: RawSlice) -> Iterator[float]:

@@ -32,6 +32,8 @@ from objectives.protocol import JsonScalar, Resizable
 from objectives.schema import Measurement
 from storage.records import StudyData
 
+FIXED = "length_fixed"
+"""Key in `StudyRecord.remember`, set once the length was chosen."""
 FIXED_AFTER = 5
 """Slices after which the length is chosen, once for the whole study."""
 LEAST_STEPS, MOST_STEPS = 4, 400
@@ -115,23 +117,29 @@ def overhead_s(slices: Sequence[Measurement]) -> float | None:
 def fix_length(objective: object, data: StudyData) -> Mapping[str, JsonScalar] | None:
     """Choose the length after the first slices, tell the objective, and return what the study must remember.
 
-    None: nothing to change, because it was chosen before, too little was measured, or slices have no length to choose
-    (a recorded table). The caller stores the answer in `StudyRecord.remember` before the next slice.
+    None: it was chosen before, fewer than five slices are measured, or slices have no length to choose (a recorded
+    table). The caller stores the answer in `StudyRecord.remember` before the next slice; where the slices could not
+    tell, it holds the old length, for good.
 
     Args:
         objective: The one that measures.
         data: The study with the raw series.
     """
-    if not isinstance(objective, Resizable) or data.study.remember.get("length_fixed"):
+    if not isinstance(objective, Resizable) or not is_due(objective, data):
         return None
     slices = [t.outcome for t in data.trials if t.state == "complete" and isinstance(t.outcome, Measurement)]
-    if len(slices) < FIXED_AFTER:
-        return None
     cost_s = overhead_s(slices)
     steps = best_length(slices, cost_s) if cost_s is not None else None
-    if steps is None:
-        return None
-    return {**data.study.remember, **objective.resize(steps), "length_fixed": True}
+    plan = {} if steps is None else objective.resize(steps)
+    return {**data.study.remember, **plan, FIXED: True}
+
+
+def is_due(objective: object, data: StudyData) -> bool:
+    """Return whether `fix_length` would choose now, so that the raw series are read for it once only."""
+    if not isinstance(objective, Resizable):
+        return False
+    measured = sum(t.state == "complete" and isinstance(t.outcome, Measurement) for t in data.trials)
+    return measured >= FIXED_AFTER and not data.study.remember.get(FIXED)
 
 
 def _per_sample_s(measured: Measurement) -> list[float]:

@@ -144,6 +144,21 @@ def during_training(objective: LoraObjective, act: Callable[[psutil.Process], No
     return progress
 
 
+def test_what_is_printed_during_training_is_counted(objective: LoraObjective) -> None:
+    """What stands in the slice's log from the first timed step on is the slice's, what stood there before is not."""
+
+    def chatter(_child: psutil.Process) -> None:
+        assert objective._child is not None
+        with objective._child.log_path.open("ab") as log:
+            log.write(b"x" * 12_345)
+
+    first = objective.measure(LoaderConfig(1, 2, True, False), during_training(objective, chatter))
+    second = objective.measure(LoaderConfig(1, 2, True, False), quiet)
+    assert isinstance(first, Measurement)
+    assert isinstance(second, Measurement)
+    assert (first.log_bytes, second.log_bytes) == (12_345, 0)
+
+
 @pytest.mark.parametrize(
     ("number", "kind"), [(signal.SIGKILL, "worker_killed"), (signal.SIGSEGV, "worker_crashed")], ids=["KILL", "SEGV"]
 )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import sys
 from pathlib import Path
@@ -211,6 +212,8 @@ class FakeNvml:
             "nvmlSystemGetDriverVersion": lambda: "570",
             "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=24 * GIB, used=GIB),
             "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=75),
+            "NVML_CLOCK_SM": 1,
+            "nvmlDeviceGetClockInfo": lambda handle, kind: 1980,
             "nvmlDeviceGetComputeRunningProcesses": lambda handle: [SimpleNamespace(pid=7, usedGpuMemory=None)],
         }
         return answers[name]
@@ -228,6 +231,20 @@ def test_gpus_are_read_through_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     assert unknown.read() == (None, None)
     unknown.close()
     assert nvml.users == 0
+
+
+@pytest.mark.parametrize(("listed", "others"), [((7,), 0), ((7, 8, 9), 2), ((), None)])
+def test_the_trainer_is_one_of_those_on_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, listed: tuple[int, ...], others: int | None
+) -> None:
+    """Ids may be the host's, so one of those listed is the trainer; none listed means that the driver hides them."""
+    nvml = FakeNvml(monkeypatch)
+    nvml.nvmlDeviceGetComputeRunningProcesses = lambda handle: [SimpleNamespace(pid=pid) for pid in listed]  # type: ignore[attr-defined]
+    with contextlib.closing(GpuProbe("GPU-a1")) as probe:
+        assert probe.others() == others
+        assert probe.clock_hz() == 1.98e9
+    with contextlib.closing(GpuProbe(None)) as probe:
+        assert (probe.others(), probe.clock_hz()) == (None, None)
 
 
 def test_no_nvml_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from objectives.lora import LoraObjective, LoraOptions
-from objectives.protocol import Choices, Resizable
-from objectives.schema import SlicePlan, Workload
-from objectives.workload import resolve
+from objectives.lora import LoraObjective
+from objectives.protocol import Resizable
+from objectives.resizing import resized
+from objectives.schema import SlicePlan
 
 
 @pytest.mark.parametrize(
@@ -20,10 +18,12 @@ def test_a_new_length_keeps_the_kind_of_slice(
     accumulation: int, epochs: int, asked: int, steps: int, kept: int
 ) -> None:
     """50 rows are 4 groups of 16, or 50 single steps; what is asked becomes the nearest that is possible."""
-    work = Workload(torch_dtype="float32", gradient_accumulation_steps=accumulation)
-    objective = LoraObjective(resolve(work), Choices({}, {}), LoraOptions(1.0, sys.executable))
-    objective._plan = SlicePlan(timed_steps=12, epochs=epochs, epoch_batches=50)
-    assert isinstance(objective, Resizable)
-    assert objective.resize(asked) == {"timed_steps": steps, "epochs": kept, "epoch_batches": 50}
+    plan = SlicePlan(timed_steps=12, epochs=epochs, epoch_batches=50)
+    assert resized(plan, asked, accumulation) == SlicePlan(timed_steps=steps, epochs=kept, epoch_batches=50)
+
+
+def test_a_length_is_at_least_a_step() -> None:
+    """No steps are no slice; and the training objective is one whose length can be chosen."""
     with pytest.raises(ValueError, match="timed_steps must be at least 1"):
-        objective.resize(0)
+        resized(SlicePlan(timed_steps=12, epochs=0, epoch_batches=50), 0, 1)
+    assert issubclass(LoraObjective, Resizable)

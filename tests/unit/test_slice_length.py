@@ -14,7 +14,7 @@ from builders import study_data
 from objectives.protocol import JsonScalar
 from objectives.schema import Measurement, RawSlice, StepSeries
 from storage.records import StudyData
-from tuner.slice_length import LEAST_STEPS, MOST_GROWTH, best_length, fix_length, step_noise
+from tuner.slice_length import LEAST_STEPS, MOST_GROWTH, best_length, fix_length, is_due, step_noise
 
 STEPS = 60
 
@@ -119,3 +119,16 @@ def test_the_length_is_fixed_once_after_five_slices() -> None:
     assert remembered["timed_steps"] == best_length([t.outcome for t in data.trials], 2.0)  # type: ignore[misc]
     assert fix_length(Ruler(), replace(data, study=replace(data.study, remember=dict(remembered)))) is None
     assert fix_length(object(), data) is None
+    assert [
+        is_due(d) for d in (a_study(4), data, replace(data, study=replace(data.study, remember=dict(remembered))))
+    ] == [
+        False,
+        True,
+        False,
+    ]
+
+
+def test_slices_that_cannot_tell_keep_the_length() -> None:
+    """Five slices without their series fix the length they had."""
+    data = study_data([("w1 p2", 1.0)] * 5, remember={"timed_steps": 60})
+    assert fix_length(Ruler(), data) == {"timed_steps": 60, "length_fixed": True}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from builders import HOST, config, measured, study_data
 
 from objectives.schema import BatchSeries, LoaderConfig, Measurement, RawSlice, StepSeries
-from storage.records import StudyData
+from storage.records import Confirmation, ConfirmationSlice, StudyData
 from tuner.checks import Check
 from tuner.study_checks import check_study
 
@@ -192,13 +193,38 @@ def test_a_slow_loader_must_make_the_first_step_wait() -> None:
     assert one("buffer_drained", [("w0 pin", slice_of(first_wait_s=0.0, **slow))]) is None, "no workers, no queue"
 
 
-@pytest.mark.parametrize(("own", "cause"), [(0.95, "CPUs are full"), (0.3, "disk"), (None, "disk or for CPUs")])
-def test_growing_service_times_name_their_cause(own: float | None, cause: str) -> None:
-    """Full CPUs and slow disks look alike in the stamps; the slice's own load tells them apart."""
-    rows = [("w2 p2", slice_of(service_s=0.1)), ("w8 p2", slice_of(service_s=0.3, seen={"own_cpu_fraction": own}))]
-    found = one("service_growth", rows)
+@pytest.mark.parametrize(
+    ("busy", "own", "cause"),
+    [
+        (0.97, 0.95, "the CPUs are full:"),
+        (0.97, 0.4, "other programs"),
+        (0.4, 0.3, "disk"),
+        (0.97, None, "the CPUs are full:"),
+        (None, None, "disk or for CPUs"),
+    ],
+)
+def test_growing_service_times_name_their_cause(busy: float | None, own: float | None, cause: str) -> None:
+    """Full CPUs and slow disks look alike in the stamps; the load tells them apart."""
+    load = {"cpu_busy_fraction": busy, "own_cpu_fraction": own}
+    found = one("service_growth", [("w2 p2", slice_of()), ("w8 p2", slice_of(service_s=0.3, seen=load))])
     assert found is not None
     assert cause in found.advice
+
+
+def test_growing_service_times_of_a_loader_nobody_waits_for_are_no_trouble() -> None:
+    """Text takes a worker a thousandth of the step: that it takes two with more workers is not worth a warning."""
+    found = one("service_growth", [("w2 p2", slice_of(service_s=0.001)), ("w8 p2", slice_of(service_s=0.002))])
+    assert found is not None
+    assert (found.status, found.observed) == ("ok", pytest.approx(2.0))
+
+
+def test_slices_of_a_confirmation_count() -> None:
+    """What disturbed a confirmation disturbs the verdict."""
+    noisy_round = ConfirmationSlice(0, "baseline", config(BASE), measured(1.0, foreign_cpu_fraction=0.5))
+    began = Confirmation("c", config(BASE), config("w4 p2"), datetime(2026, 11, 30, tzinfo=UTC), (noisy_round,))
+    found = check(replace(study_data([(BASE, 1.0)]), confirmations=(began,)), "foreign_cpu")
+    assert found is not None
+    assert found.status == "warn"
 
 
 def test_a_full_core_may_be_the_trainers_own() -> None:
