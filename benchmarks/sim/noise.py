@@ -58,7 +58,7 @@ class Profile:
 PROFILES = {
     "hard": Profile("hard", 0.08, 0.06, 0.06, 0.3, 0.17, 0.35, 0.01, 1.0),
     "mid": Profile("mid", 0.035, 0.03, 0.03, 0.2, 0.10, 0.3, 0.02, 0.7),
-    "mild": Profile("mild", 0.003, 0.003, 0.0, 0.0, 0.015, 0.1, 0.03, 0.6),
+    "mild": Profile("mild", 0.001, 0.001, 0.0, 0.0, 0.006, 0.1, 0.03, 0.6),
 }
 NAMES = (*PROFILES, "bootstrap")
 
