@@ -1,0 +1,135 @@
+"""What the queue model says of every configuration, measured or not, on equal terms: the same compute for all.
+
+Runs in: parent. Pure numpy. *Not covered*: fitting it (`tuner.queue_model.fit`), choosing (`tuner.selection`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from objectives.schema import LoaderConfig
+from tuner.queue_model.donors import donors_for, lanes_for, starts_for
+from tuner.queue_model.fit import QueueModel
+from tuner.queue_model.recursion import Array, average_waits, joined
+
+SERVICE_SD = 0.03
+"""Relative uncertainty of services where the worker count was measured."""
+BORROWED_SD, PER_DOUBLING_SD = 0.05, 0.10
+"""The same where they are borrowed, and what is added per doubling of workers in between."""
+PROBE_FACTOR = 1.10
+"""Services this much longer tell how much the wait depends on them."""
+UNSEEN_SD = 0.01
+"""Of the step, for a configuration that was never measured: what a model cannot know."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predictions:
+    """Modelled times of configurations, in seconds per sample; arrays are (C,) in the order of `configs`."""
+
+    configs: tuple[LoaderConfig, ...]
+    compute_s: Array
+    h2d_s: Array
+    wait_s: Array
+    restart_s: Array
+    draws_s: Array
+    """(D, C) draws of the total: compute that came otherwise, contention, services, what the model cannot know."""
+    ideal_s: Array
+    """(D,) draws of the time with data for free."""
+
+    @property
+    def total_s(self) -> Array:
+        """Return (C,) compute, copies, waits and restarts together."""
+        return self.compute_s + self.h2d_s + self.wait_s + self.restart_s
+
+    def index(self, config: LoaderConfig) -> int:
+        """Return the place of a configuration."""
+        return self.configs.index(config)
+
+
+def predict(model: QueueModel, configs: Sequence[LoaderConfig], *, draws: int = 400, seed: int = 0) -> Predictions:
+    """Return the predictions for these configurations; the same for the same model and seed."""
+    rng = np.random.default_rng(seed)
+    load = np.array([model.load_of(c) for c in configs])
+    slower = np.exp(model.contention.mean * load)
+    h2d = np.array([_h2d_s(model, c) for c in configs])
+    wait, restart = _waits(model, configs, slower, h2d, 1.0)
+    probe_wait, probe_restart = _waits(model, configs, slower, h2d, PROBE_FACTOR)
+    slope = (probe_wait + probe_restart - wait - restart).mean(axis=1) / np.log(PROBE_FACTOR)
+    beyond = np.array([model.beyond_s.get(c, 0.0) for c in configs])
+    loader = np.maximum(wait + restart + beyond[:, None], 0.0)
+    compute = model.base_compute_s.sum(axis=1)
+    weights = _slice_weights(model, rng, draws)
+    gammas = model.contention.draws(rng, draws) - model.contention.mean
+    sds = np.array([_service_sd(model, c) for c in configs])
+    own = np.abs(slope) * sds * rng.normal(size=(draws, len(configs)))
+    step = compute.mean() * slower + h2d + loader.mean(axis=1)
+    unseen = np.array([_unseen_sd(model, c) for c in configs]) * step * rng.normal(size=(draws, len(configs)))
+    computed = (weights @ compute)[:, None] * slower * np.exp(gammas[:, None] * load)
+    totals = computed + h2d + np.maximum(weights @ loader.T + own, 0.0) + unseen
+    least_h2d = h2d.min() if len(h2d) else 0.0
+    samples = model.samples
+    return Predictions(
+        configs=tuple(configs),
+        compute_s=compute.mean() * slower / samples,
+        h2d_s=h2d / samples,
+        wait_s=(loader.mean(axis=1) - np.minimum(restart.mean(axis=1), loader.mean(axis=1))) / samples,
+        restart_s=np.minimum(restart.mean(axis=1), loader.mean(axis=1)) / samples,
+        draws_s=totals / samples,
+        ideal_s=(weights @ compute + least_h2d) / samples,
+    )
+
+
+def _waits(
+    model: QueueModel, configs: Sequence[LoaderConfig], slower: Array, h2d: Array, factor: float
+) -> tuple[Array, Array]:
+    """Return wait and restart, (C, w) each, in seconds per window of an average place in the epoch."""
+    parts = []
+    steps = len(model.groups)
+    for place, config in enumerate(configs):
+        donors = donors_for(config, model.windows)
+        busy_s = model.base_compute_s * slower[place] + h2d[place] / steps
+        starts = starts_for(config, model.windows)
+        parts.append(lanes_for(config, busy_s, donors.windows, starts, factor=model.factor * donors.factor * factor))
+    wait, restart = average_waits(
+        joined(parts), model.groups, whole_epochs=model.whole_epochs, epoch_windows=model.epoch_windows
+    )
+    shape = (len(configs), len(model.base_compute_s))
+    return wait.reshape(shape), restart.reshape(shape)
+
+
+def _slice_weights(model: QueueModel, rng: np.random.Generator, draws: int) -> Array:
+    """Return (draws, w) weights of the windows that sum to 1: the Bayesian bootstrap over slices (Rubin 1981)."""
+    slices, places = np.unique(model.window_slices, return_inverse=True)
+    shares = rng.dirichlet(np.ones(len(slices)), draws)
+    return shares[:, places] / np.bincount(places)[places]
+
+
+def _h2d_s(model: QueueModel, config: LoaderConfig) -> float:
+    """Return the copies of a window: its own, else of those pinned alike, else of all, in seconds."""
+    steps = len(model.groups)
+    trials = [w for w in model.windows if w.config is not None]
+    for alike in (
+        [w for w in trials if w.config == config],
+        [w for w in trials if w.config is not None and w.config.pin_memory == config.pin_memory],
+        trials,
+    ):
+        if alike:
+            return float(np.mean([w.h2d_s.mean() * steps for w in alike]))
+    return 0.0
+
+
+def _service_sd(model: QueueModel, config: LoaderConfig) -> float:
+    donors = donors_for(config, model.windows)
+    if config in model.beyond_s:
+        return 0.0 if model.fits(config) else SERVICE_SD
+    return SERVICE_SD if donors.distance == 0.0 else BORROWED_SD + PER_DOUBLING_SD * donors.distance
+
+
+def _unseen_sd(model: QueueModel, config: LoaderConfig) -> float:
+    """Return what the model may miss of a configuration, as a share of the step."""
+    if config not in model.beyond_s:
+        return UNSEEN_SD
+    return 0.0 if model.fits(config) else abs(model.mismatch_fraction[config]) / 2
