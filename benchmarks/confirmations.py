@@ -97,8 +97,14 @@ def true_gain(scenario: Scenario, profile: str) -> float:
 def confirm_once(scenario: Scenario, profile: str, seed: Sequence[int]) -> tuple[Judgement, Judgement]:
     """Return the judgement the procedure ends with, and the one after a fixed number of rounds."""
     machine = Machine(scenario.job, profile, np.random.default_rng(seed))
+    plan = scenario.job.plan
     judged = partial(
-        judge, baseline=scenario.baseline, finalist=scenario.finalist, usable_cpus=scenario.job.cores
+        judge,
+        baseline=scenario.baseline,
+        finalist=scenario.finalist,
+        usable_cpus=scenario.job.cores,
+        epochs=plan.epochs,
+        epoch_batches=plan.epoch_batches,
     )
     slices: list[ConfirmationSlice] = []
     ended = fixed = None
@@ -216,9 +222,11 @@ def bars(lines: Sequence[dict[str, Any]]) -> list[Bar]:
             continue
         floor = 0.93 if scenario.kind != "data-bound" else 0.90
         mine = [line for line in lines if line["scenario"] == scenario.name and line["for"] == "coverage"]
+        if not mine:
+            continue
         for column, when in (("covers %", "at the end"), ("covers at 6 %", "after 6 rounds")):
             whole = sum(line["runs"] for line in mine)
-            mean = sum(line[column] * line["runs"] for line in mine) / max(whole, 1) / 100
+            mean = sum(line[column] * line["runs"] for line in mine) / whole / 100
             found.append(at_least(f"coverage {when}: {scenario.name}, all profiles", mean, floor, whole))
             for line in mine:
                 label = f"coverage {when}: {scenario.name}, {line['profile']}"
