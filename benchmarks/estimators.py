@@ -27,7 +27,7 @@ from benchmarks import bars, calibration
 RESULTS = Path(__file__).parent / "results"
 QUICK_RUNS = 50
 PARTS = ("calibration", "confirm", "studies")
-FULL_RUNS = {"confirm": 1000, "studies": 300}
+FULL_RUNS = {"confirm": 1000, "studies": 200}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,7 +84,15 @@ def _run(part: str, options: argparse.Namespace) -> tuple[dict[str, list[dict[st
         ]
         lines = confirmations.summarise_rows(_spread(confirmations.work, work, options.jobs, part))
         return {"confirmations": lines}, confirmations.bars(lines), {"runs": runs}
-    raise NotImplementedError(part)
+    from benchmarks import studies
+
+    pieces = [
+        c
+        for c in studies.chunks(runs, options.seed)
+        if options.only in c.cell.job.name and (not options.profile or c.cell.profile in options.profile)
+    ]
+    found, worst = studies.summarise_rows(_spread(studies.work, pieces, options.jobs, part))
+    return {f"studies of {studies.TRIALS} trials": found, "worst held-out jobs": worst}, studies.bars(found), {"runs": runs}
 
 
 def _spread(work: Callable[[Any], list[Any]], pieces: Sequence[Any], jobs: int, part: str) -> list[Any]:
