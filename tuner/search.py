@@ -1,7 +1,8 @@
-"""Chooses the next configuration: first points, then the sampler, then the leaders again.
+"""Chooses the next configuration: first points, then model or sampler, then the leaders again; and when to stop.
 
 Runs in: parent. A pure function of what was measured, so that a resumed study goes on as if it had never stopped,
-and so that another strategy can take its place.
+and so that another strategy can take its place. The queue model leads where slices have their series, the sampler
+(`tuner.gp`) where a trial is one number.
 *Not covered*: what is chosen in the end (`tuner.selection`), running it (`tuner.study`).
 """
 
@@ -13,9 +14,10 @@ from collections import Counter
 from dataclasses import replace
 
 from objectives.schema import Crash, LoaderConfig, Measurement, canonical
-from objectives.score import MEMORY_LIMIT_FRACTION
 from storage.records import Origin, StudyData, TrialRecord
+from tuner.appraisal import Appraisal, appraise
 from tuner.gp import suggest
+from tuner.selection import LOSS_FRACTION, cost_of, select
 from tuner.space import SearchSpace, nearest
 
 REPEAT_SHARE = 5
@@ -23,6 +25,18 @@ REPEAT_SHARE = 5
 
 MAX_SLICES = 2
 """Slices the sampler may spend on one configuration: on noise it would ask for the leader again and again."""
+
+PROBE_TRIALS = 3
+"""Slices after which the queue model may say that there is nothing to gain."""
+
+HEADROOM_FRACTION = 0.01
+"""A job whose headroom is below this, at the upper end of its interval, is left alone."""
+
+GAIN_FRACTION = 0.005
+"""Expected gain that is worth a trial."""
+
+LEADERS = 3
+"""Ties that are measured again."""
 
 RATE_MARGIN = 1.1
 """How much faster than the trainer's demand the loader should be: its rate is measured with nothing else running."""
@@ -42,7 +56,10 @@ def next_configuration(data: StudyData, space: SearchSpace, total: int) -> tuple
             return config, origin
     repeats = total // REPEAT_SHARE
     if len(done) >= total - repeats or len({t.config for t in done}) >= len(space.configurations):
-        return _repeat(done, space), "repeat"
+        return _repeat(data, done, space), "repeat"
+    appraisal = appraise(data, space.configurations)
+    if appraisal is not None:
+        return _by_model(data, space, appraisal)
     suggested = suggest(done, space, seed=data.study.seed + len(data.trials))
     slices = sum(t.config == suggested for t in done)
     if slices >= MAX_SLICES or (done and suggested == done[-1].config):
@@ -50,8 +67,70 @@ def next_configuration(data: StudyData, space: SearchSpace, total: int) -> tuple
     return suggested, "search"
 
 
+def stop_reason(data: StudyData, space: SearchSpace) -> str | None:
+    """Return why nothing more is to be gained by searching, or None; the first points are always measured.
+
+    Either data for free would gain next to nothing over the baseline, or no configuration is expected to beat the
+    choice by `GAIN_FRACTION`, now and one trial ago.
+    """
+    done = [t for t in data.trials if t.state == "complete"]
+    if len(done) < PROBE_TRIALS:
+        return None
+    appraisal = appraise(data, space.configurations)
+    if appraisal is None:
+        return None
+    base = data.study.baseline
+    if any(t.config == base and isinstance(t.outcome, Measurement) for t in done) and appraisal.model.fits(base):
+        most = appraisal.headroom(base)[2]
+        if most < HEADROOM_FRACTION:
+            return f"at most {100 * most:.1f} % to gain: the loader is not the limit"
+    if any(not any(t.config == config for t in done) for config, _ in _first_points(data, space)):
+        return None
+    gains = [_best_gain(data, space, appraisal)]
+    before = replace(data, trials=data.trials[:-1])
+    earlier = appraise(before, space.configurations)
+    gains.append(_best_gain(before, space, earlier) if earlier is not None else math.inf)
+    if max(gains) < GAIN_FRACTION:
+        return f"no other configuration is expected to gain {100 * GAIN_FRACTION:g} %"
+    return None
+
+
+def _best_gain(data: StudyData, space: SearchSpace, appraisal: Appraisal) -> float:
+    """Return the largest expected gain over the choice of what may still be measured."""
+    chosen = select(data).best
+    if chosen is None:
+        return math.inf
+    done = [t for t in data.trials if t.state == "complete"]
+    gains = appraisal.expected_gains(chosen.config)
+    return max((gains[c] for c in _open_to(done, space)), default=0.0)
+
+
+def _by_model(data: StudyData, space: SearchSpace, appraisal: Appraisal) -> tuple[LoaderConfig, Origin]:
+    """Return what is expected to beat the choice by most; a leader again once that is nothing worth the name."""
+    done = [t for t in data.trials if t.state == "complete"]
+    chosen, candidates = select(data).best, _open_to(done, space)
+    if chosen is None or not candidates:
+        return _something_else(done, space, done[-1].config), "search"
+    gains = appraisal.expected_gains(chosen.config)
+    counts = Counter(t.config for t in done)
+    best = max(candidates, key=lambda c: gains[c])
+    if gains[best] < GAIN_FRACTION and counts[chosen.config] < MAX_SLICES and chosen.config != done[-1].config:
+        return chosen.config, "repeat"
+    return best, "search"
+
+
+def _open_to(done: list[TrialRecord], space: SearchSpace) -> list[LoaderConfig]:
+    """Return what the search may measure next: not the last again, not too often, nothing that must crash."""
+    counts = Counter(t.config for t in done)
+    return [
+        c
+        for c in space.configurations
+        if counts[c] < MAX_SLICES and (not done or c != done[-1].config) and not _dominates_a_crash(c, done)
+    ]
+
+
 def _first_points(data: StudyData, space: SearchSpace) -> list[tuple[LoaderConfig, Origin]]:
-    """Return the first points in order: baseline, no workers, the predicted one, 2 workers, and the advice 4/2.
+    """Return the first points in order: baseline, no workers, the predicted one, the advice 4/2, and 2 workers.
 
     Seeded searches came within 2 % after 5 trials instead of 14 in simulated studies (docs/measuring.md).
     """
@@ -60,7 +139,7 @@ def _first_points(data: StudyData, space: SearchSpace) -> list[tuple[LoaderConfi
     predicted = predict(data, space)
     if predicted is not None:
         points.append(predicted)
-    points += [canonical(2, 2, True, base.pin_memory), canonical(4, 2, True, base.pin_memory)]
+    points += [canonical(4, 2, True, base.pin_memory), canonical(2, 2, True, base.pin_memory)]
     seeds: list[Origin] = ["seed"] * (len(points) - 1)
     origins: list[Origin] = ["baseline", *seeds]
     found: dict[LoaderConfig, Origin] = {}
@@ -70,12 +149,23 @@ def _first_points(data: StudyData, space: SearchSpace) -> list[tuple[LoaderConfi
 
 
 def predict(data: StudyData, space: SearchSpace) -> LoaderConfig | None:
-    """Return the fewest workers that should keep up, with a queue as deep as one accumulation group.
+    """Return the cheapest configuration that should keep up, from the first two trials and the ceilings alone.
 
-    The demand is the ceiling's batches/s; the supply of one worker is what the loader delivered without workers. The
-    trainer pulls all batches of a step at once, so a queue shorter than that leaves a wait whatever the rate.
-    None until a ceiling and the 0-worker trial are there.
+    By the queue model where the slices have their series. Else the fewest workers whose supply beats the ceiling, with
+    a queue as deep as one accumulation group: the trainer pulls all batches of a step at once. None if neither can be
+    told.
     """
+    first = replace(data, trials=tuple(t for t in data.trials if t.state == "complete")[: PROBE_TRIALS - 1])
+    appraisal = appraise(first, space.configurations)
+    if appraisal is None:
+        return _by_rates(first, space)
+    losses = appraisal.expected_losses(space.configurations)
+    enough = [c for c in space.configurations if losses[c] <= min(losses.values()) + LOSS_FRACTION]
+    return min(enough, key=lambda c: cost_of(c, space.baseline))
+
+
+def _by_rates(data: StudyData, space: SearchSpace) -> LoaderConfig | None:
+    """Return the prediction from rates: one worker supplies what the loader delivers without workers."""
     single = [
         t.outcome.loader_batches_per_s
         for t in data.trials
@@ -105,21 +195,13 @@ def _dominates_a_crash(config: LoaderConfig, done: list[TrialRecord]) -> bool:
     )
 
 
-def _repeat(done: list[TrialRecord], space: SearchSpace) -> LoaderConfig:
-    """Return the leader, a runner-up or the baseline, whichever has the fewest slices; never the last one again."""
-    values: dict[LoaderConfig, list[float]] = {}
-    barred = set()
-    for trial in done:
-        if trial.score is not None:
-            values.setdefault(trial.config, []).append(trial.score.value)
-        if isinstance(trial.outcome, Crash) or (
-            trial.outcome is not None and (trial.outcome.peak_memory_fraction or 0.0) > MEMORY_LIMIT_FRACTION
-        ):
-            barred.add(trial.config)
-    means = {c: statistics.mean(v) for c, v in values.items() if c not in barred}
-    leaders = sorted(means, key=lambda c: -means[c])[:3]
+def _repeat(data: StudyData, done: list[TrialRecord], space: SearchSpace) -> LoaderConfig:
+    """Return the choice, what ties with it or the baseline, whichever has the fewest slices; never the last again."""
+    selection = select(data)
+    leaders = [p.config for p in (selection.best, *selection.tied[:LEADERS]) if p is not None]
     counts = Counter(t.config for t in done)
-    candidates = [c for c in dict.fromkeys([*leaders, space.baseline]) if c != done[-1].config and c not in barred]
+    candidates = [c for c in dict.fromkeys([*leaders, space.baseline]) if c != done[-1].config]
+    candidates = [c for c in candidates if not any(t.config == c and isinstance(t.outcome, Crash) for t in done)]
     if not candidates:
         return _something_else(done, space, done[-1].config)
     return min(candidates, key=lambda c: counts[c])

@@ -1,7 +1,7 @@
-"""Picks one configuration from a study's records, provisionally.
+"""Picks one configuration from a study's records: the cheapest that loses nothing worth the name.
 
-Runs in: parent. Pure. *Not covered*: modelled step times and interleaved confirmation; a module that has them replaces
-`select` alone (`tuner.report.build_report` takes any `Selector`).
+Runs in: parent. Pure. Modelled times decide where the slices have their series, pooled scores where they have not.
+*Not covered*: interleaved confirmation (`tuner.confirmation`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from objectives.schema import KNOBS, LoaderConfig
 from objectives.score import MEMORY_LIMIT_FRACTION
 from storage.records import StudyData
+from tuner.appraisal import Appraisal, appraise
 from tuner.pooling import Pooled, difference_noise, noise_floor, pool
 
 __all__ = ["Pooled", "Selection", "Selector", "has_memory_headroom", "noise_floor", "pool", "select"]
 
+LOSS_FRACTION = 0.0025
+"""Expected loss that is given away for fewer workers."""
 EQUAL_FRACTION = 1e-9
 """Scores this close are the same number; larger than what averaging rounds off."""
 
@@ -36,22 +39,39 @@ Selector = Callable[[StudyData], Selection]
 
 
 def select(data: StudyData) -> Selection:
-    """Return the cheapest configuration that repeats cannot tell from the highest score; the baseline if it is one.
+    """Return the choice among the configurations that were measured, never crashed and left memory free.
 
-    Only configurations that were measured, never crashed and left memory free are considered. The highest of many
-    noisy scores is lucky, so this is a choice, never a claim of a speed-up. Without repeats the highest score wins.
+    With series: the baseline, else the cheapest configuration, whose expected loss by the queue model is within
+    `LOSS_FRACTION` of the least. Without: the same among those whose scores repeats cannot tell from the highest; the
+    highest of many noisy scores is lucky, so neither is a claim of a speed-up.
     """
     pooled = pool(data.trials)
     baseline = next((p for p in pooled if p.config == data.study.baseline), None)
     fit = [p for p in pooled if p.slices and not p.crashed and has_memory_headroom(p)]
     if not fit:
         return Selection(None, baseline, (), _why_none(pooled))
+    by_cost = sorted(fit, key=lambda p: cost_of(p.config, data.study.baseline))
+    appraisal = appraise(data, ())
+    if appraisal is not None:
+        return _by_model(by_cost, baseline, appraisal)
     noise = noise_floor(data)
-    by_cost = sorted(fit, key=lambda p: _cost(p.config, data.study.baseline))
     highest = max(by_cost, key=lambda p: p.value)
     tied = tuple(p for p in by_cost if _cannot_tell(p, highest, noise))
     best = baseline if baseline is not None and baseline in tied else tied[0]
     return Selection(best, baseline, tied, _why(best, baseline, highest, tied, noise))
+
+
+def _by_model(by_cost: list[Pooled], baseline: Pooled | None, appraisal: Appraisal) -> Selection:
+    losses = appraisal.expected_losses([p.config for p in by_cost])
+    least = min(losses.values())
+    tied = tuple(p for p in by_cost if losses[p.config] <= least + LOSS_FRACTION)
+    best = baseline if baseline is not None and baseline in tied else tied[0]
+    beyond = f"within {100 * LOSS_FRACTION:g} % of the least expected loss"
+    if best is baseline:
+        reason = f"keep the defaults: {beyond}"
+    else:
+        reason = f"least expected loss of {len(by_cost)}" if len(tied) == 1 else f"cheapest of {len(tied)} {beyond}"
+    return Selection(best, baseline, tied, reason)
 
 
 def has_memory_headroom(pooled: Pooled) -> bool:
@@ -64,7 +84,7 @@ def _cannot_tell(pooled: Pooled, highest: Pooled, noise: float | None) -> bool:
     return highest.value - pooled.value <= max(margin or 0.0, EQUAL_FRACTION) * highest.value
 
 
-def _cost(config: LoaderConfig, baseline: LoaderConfig) -> tuple[int, int, int]:
+def cost_of(config: LoaderConfig, baseline: LoaderConfig) -> tuple[int, int, int]:
     """Return what a configuration costs: workers, then batches held per worker, then settings to change."""
     changed = sum(getattr(config, knob) != getattr(baseline, knob) for knob in KNOBS)
     return (config.num_workers, config.prefetch_factor or 0, changed)
