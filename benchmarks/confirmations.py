@@ -6,7 +6,7 @@ The product's `tuner.confirmation.judge` sees slices as storage returns them and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -179,10 +179,6 @@ def summarise_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             found = [r for r in rows if r["scenario"] == index and r["profile"] == profile]
             if not found:
                 continue
-            mean: Callable[[str], float] = lambda key, found=found: float(np.mean([r[key] for r in found]))  # type: ignore[misc]
-            share: Callable[[str], float] = lambda verdict, found=found: 100 * float(  # type: ignore[misc]
-                np.mean([r["verdict"] == verdict for r in found])
-            )
             lines.append(
                 {
                     "for": scenario.purpose,
@@ -190,21 +186,29 @@ def summarise_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     "profile": profile,
                     "runs": len(found),
                     "true gain %": 100 * found[0]["truth"],
-                    "confirmed %": share("confirmed"),
-                    "no difference %": share("no difference"),
-                    "regressed %": share("regressed"),
-                    "not resolved %": share("not resolved"),
-                    "rounds": mean("rounds"),
-                    "covers %": 100 * mean("covers"),
+                    "confirmed %": _percent(found, "confirmed"),
+                    "no difference %": _percent(found, "no difference"),
+                    "regressed %": _percent(found, "regressed"),
+                    "not resolved %": _percent(found, "not resolved"),
+                    "rounds": _mean(found, "rounds"),
+                    "covers %": 100 * _mean(found, "covers"),
                     "half-width %": 100 * float(np.median([r["half_width"] for r in found])),
-                    "bias %": 100 * mean("error"),
-                    "covers at 6 %": 100 * mean("fixed_covers"),
+                    "bias %": 100 * _mean(found, "error"),
+                    "covers at 6 %": 100 * _mean(found, "fixed_covers"),
                     "half-width at 6 %": 100 * float(np.median([r["fixed_half_width"] for r in found])),
-                    "bias at 6 %": 100 * mean("fixed_error"),
-                    "loaded %": 100 * mean("loaded"),
+                    "bias at 6 %": 100 * _mean(found, "fixed_error"),
+                    "loaded %": 100 * _mean(found, "loaded"),
                 }
             )
     return lines
+
+
+def _mean(found: Sequence[dict[str, Any]], key: str) -> float:
+    return float(np.mean([row[key] for row in found]))
+
+
+def _percent(found: Sequence[dict[str, Any]], verdict: str) -> float:
+    return 100 * float(np.mean([row["verdict"] == verdict for row in found]))
 
 
 def bars(lines: Sequence[dict[str, Any]]) -> list[Bar]:

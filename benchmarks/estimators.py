@@ -9,13 +9,9 @@ Parts: `calibration` (the simulator beside the recordings), `confirm` (false `co
 
 from __future__ import annotations
 
-import os
-
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # one process a core, one thread each
-    os.environ.setdefault(_name, "1")
-
 import argparse
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +22,8 @@ from benchmarks import bars, calibration
 
 RESULTS = Path(__file__).parent / "results"
 QUICK_RUNS = 50
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Read by numpy when a process imports it: one process a core, one thread each."""
 PARTS = ("calibration", "confirm", "studies")
 FULL_RUNS = {"confirm": 1000, "studies": 200}
 
@@ -89,14 +87,19 @@ def _run(part: str, options: argparse.Namespace) -> tuple[dict[str, list[dict[st
     pieces = [
         c
         for c in studies.chunks(runs, options.seed)
-        if options.only in c.cell.job.name and (not options.profile or c.cell.profile in options.profile)
+        if options.only in c.cells[0].job.name and (not options.profile or c.cells[0].profile in options.profile)
     ]
     found, worst = studies.summarise_rows(_spread(studies.work, pieces, options.jobs, part))
-    return {f"studies of {studies.TRIALS} trials": found, "worst held-out jobs": worst}, studies.bars(found), {"runs": runs}
+    return (
+        {f"studies of {studies.TRIALS} trials": found, "worst held-out jobs": worst},
+        studies.bars(found),
+        {"runs": runs},
+    )
 
 
 def _spread(work: Callable[[Any], list[Any]], pieces: Sequence[Any], jobs: int, part: str) -> list[Any]:
     """Return the rows of all pieces, with progress on stderr."""
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     rows: list[Any] = []
     began_s = told_s = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:

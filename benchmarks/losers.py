@@ -76,7 +76,8 @@ def best_trial(data: StudyData) -> tuple[LoaderConfig, float]:
     done = [t for t in data.trials if t.state == "complete" and t.score is not None and t.score.value > 0]
     best = max(done, key=lambda t: t.score.value if t.score else 0.0)
     base = next(t for t in done if t.config == data.study.baseline)
-    assert best.score is not None and base.score is not None
+    assert best.score is not None
+    assert base.score is not None
     return best.config, math.log(best.score.throughput / base.score.throughput)
 
 

@@ -77,9 +77,9 @@ def cells() -> list[Cell]:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some studies of one cell: what one process does at a time, so that a truth is worked out once."""
+    """Some studies of one job: what one process does at a time, so that a truth is worked out once."""
 
-    cell: Cell
+    cells: tuple[Cell, ...]
     first: int
     count: int
     seed: int
@@ -87,10 +87,13 @@ class Chunk:
 
 def chunks(runs: int, seed: int) -> list[Chunk]:
     """Return the work, cut into pieces."""
-    found = []
+    by_job: dict[tuple[str, int, str], list[Cell]] = {}
     for cell in cells():
-        wanted = runs if cell.group == "named" else max(1, runs // SHARE_PER_HELD_OUT)
-        found += [Chunk(cell, n, min(CHUNK, wanted - n), seed) for n in range(0, wanted, CHUNK)]
+        by_job.setdefault((cell.group, cell.surface, cell.profile), []).append(cell)
+    found = []
+    for (group, _, _), together in by_job.items():
+        wanted = runs if group == "named" else max(1, runs // SHARE_PER_HELD_OUT)
+        found += [Chunk(tuple(together), n, min(CHUNK, wanted - n), seed) for n in range(0, wanted, CHUNK)]
     return found
 
 
@@ -134,7 +137,11 @@ def _study(job: Job, space: SearchSpace, seed: int) -> StudyRecord:
 
 def work(chunk: Chunk) -> list[dict[str, Any]]:
     """Return one row per study and method."""
-    cell, rows = chunk.cell, []
+    return [row for cell in chunk.cells for row in _work(cell, chunk)]
+
+
+def _work(cell: Cell, chunk: Chunk) -> list[dict[str, Any]]:
+    rows = []
     space = space_of(cell.job)
     times = sample_times(cell.job, cell.profile, space.configurations)
     least_s = min(times.values())
@@ -233,6 +240,8 @@ def bars(lines: Sequence[dict[str, Any]]) -> list[Bar]:
         if line["job"] == "held out":
             harmed = line["contention"] != "none"
             found.append(at_most(f"regret median: {label}", line["regret median %"] / 100, 0.005, runs))
-            found.append(at_most(f"regret 95th percentile: {label}", line["p95 %"] / 100, 0.04 if harmed else 0.01, runs))
+            found.append(
+                at_most(f"regret 95th percentile: {label}", line["p95 %"] / 100, 0.04 if harmed else 0.01, runs)
+            )
             found.append(at_most(f"regret mean: {label}", line["regret mean %"] / 100, 0.01 if harmed else 0.005, runs))
     return found

@@ -84,7 +84,9 @@ class Job:
         whole = self.h2d_fraction * self.compute_s * (1.0 if config.pin_memory else 3.0)
         return lambda batches: whole * batches / self.accumulation
 
-    def costs(self, config: LoaderConfig, rng: np.random.Generator, replicates: int | None, factor: float = 1.0) -> Costs:
+    def costs(
+        self, config: LoaderConfig, rng: np.random.Generator, replicates: int | None, factor: float = 1.0
+    ) -> Costs:
         """Return what the loader costs; services are arrays over replicates, or floats without."""
         workers = max(1, config.num_workers)
         mean_s = factor * self.service_s * (1 + self.growth * (workers - 1)) * max(1.0, workers / self.cores)
@@ -111,7 +113,9 @@ def _shape(tail: str, rng: np.random.Generator, size: tuple[int, int]) -> Array:
 
 def sample_times(job: Job, profile: str, configs: Sequence[LoaderConfig]) -> dict[LoaderConfig, float]:
     """Return seconds per batch in the long run, restarts and all, for every configuration."""
-    return {config: _sample_time(replace(job, name=""), profile, config) for config in configs}
+    quiet = replace(job, name="", visible=True, contention=0.0)
+    harmed = replace(quiet, contention=job.contention)
+    return {c: _sample_time(harmed if job.loaded(c) else quiet, profile, c) for c in configs}
 
 
 @lru_cache(maxsize=100_000)
@@ -138,4 +142,5 @@ def _sample_time(job: Job, profile: str, config: LoaderConfig) -> float:
 def _truth_noise(profile: str, steps: int, step_s: float) -> Array:
     """Return factors of shape (steps, replicates), the same for every configuration."""
     noise: Array = np.ascontiguousarray(factors(profile, np.random.default_rng(7), TRUTH_REPLICATES, steps, step_s).T)
-    return noise / noise.mean()
+    noise /= noise.mean()
+    return noise

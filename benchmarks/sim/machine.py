@@ -103,9 +103,7 @@ class Machine:
         crowded = max(1.0, config.num_workers / self.job.cores)
         cpu_s = sum(made) / crowded + TRAINER_CPU * sum(steps.compute_s)
         shift = drained.end_s
-        early: list[Any] = [
-            (-1, worker, *(t - shift for t in times)) for _, worker, *times in drained.batches
-        ]
+        early: list[Any] = [(-1, worker, *(t - shift for t in times)) for _, worker, *times in drained.batches]
         columns = list(zip(*early, *trace.batches, strict=True))
         return RawSlice(
             kind="trial",
