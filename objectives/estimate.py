@@ -21,6 +21,7 @@ def summarise(
     workload_batch_size: int,
     load: tuple[LoadSample, ...] = (),
     depth: int = 0,
+    log_bytes: int | None = None,
 ) -> Measurement:
     """Return the measurement of a slice: throughput of steady running, with each epoch's restart paid once.
 
@@ -34,6 +35,7 @@ def summarise(
         workload_batch_size: Samples per batch.
         load: Host samples taken while it ran.
         depth: Batches the loader may hold ready (`num_workers x prefetch_factor`); 0 for none.
+        log_bytes: What was printed while it ran.
 
     Raises:
         ValueError: If the slice holds no steps.
@@ -65,10 +67,14 @@ def summarise(
         startup_s=raw.startup_s,
         loader_batches_per_s=raw.drain_batches_per_s,
         cpu_busy_fraction=raw.cpu_busy_fraction,
+        own_cpu_fraction=raw.own_cpu_fraction,
+        foreign_cpu_fraction=_foreign(raw.cpu_busy_fraction, raw.own_cpu_fraction),
         cpu_pressure_fraction=raw.cpu_pressure_fraction,
         run_delay_fraction=sum(steps.run_delay_s) / timed_s if steps.run_delay_s else None,
         trainer_cpu_fraction=sum(steps.trainer_cpu_s) / timed_s if steps.trainer_cpu_s else None,
         gpu_util_fraction=_mean([s.gpu_util_fraction for s in load if s.t_s >= 0]),
+        gpu_clock_hz=_mean([s.gpu_clock_hz for s in load if s.t_s >= 0]),
+        gpu_other_processes=_peak([s.gpu_other_processes for s in load if s.t_s >= 0]),
         gpu_peak_bytes=raw.gpu_peak_bytes,
         peak_memory_fraction=_peak([s.memory_fraction for s in load]),
         peak_shm_bytes=_peak([s.shm_used_bytes for s in load]),
@@ -76,6 +82,7 @@ def summarise(
         worker_uss_bytes=raw.worker_uss_bytes,
         tokens=sum(steps.tokens),
         timed_s=timed_s,
+        log_bytes=log_bytes,
         raw=raw,
         load=load,
     )
@@ -126,6 +133,11 @@ def t_quantile(probability: float, degrees: int) -> float:
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
     return z + math.fsum(term / degrees**power for power, term in enumerate(terms, start=1))
+
+
+def _foreign(busy: float | None, own: float | None) -> float | None:
+    """Return what others use of the CPUs; the two are counted by different clocks and may differ by a tick."""
+    return None if busy is None or own is None else max(0.0, busy - own)
 
 
 def _mean(values: list[float | None]) -> float | None:

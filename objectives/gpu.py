@@ -132,6 +132,25 @@ class GpuProbe:
                 used_fraction = self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100
         return used_fraction, used_bytes
 
+    def clock_hz(self) -> float | None:
+        """Return the clock of the multiprocessors now; a card that is hot or short of power lowers it."""
+        if self._nvml is not None:
+            with contextlib.suppress(Exception):
+                return float(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)) * 1e6
+        return None
+
+    def others(self) -> int | None:
+        """Return how many processes besides the trainer compute on the GPU; None where NVML does not tell.
+
+        In a container the ids are the host's and match nothing here, so the trainer is taken for one of those listed:
+        call this only while it uses the GPU. An empty list then means that the driver hides them.
+        """
+        if self._nvml is not None:
+            with contextlib.suppress(Exception):
+                listed = len(self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+                return listed - 1 if listed else None
+        return None
+
     def close(self) -> None:
         """Release NVML. May be called twice."""
         self._nvml = None

@@ -24,6 +24,9 @@ from objectives.schema import LoadSample
 INTERVAL_S = 0.25
 """Four looks a second: several per step of a 7B model, and enough to see memory climb before the kernel acts."""
 
+OTHERS_INTERVAL_S = 1.0
+"""The list of a GPU's processes is asked for less often: it costs the driver more than a utilisation."""
+
 JOIN_S = 5.0
 """How long `stop` waits for a look in progress; a lost GPU can hold an NVML call for ever."""
 
@@ -86,6 +89,7 @@ class LoadMonitor:
         probe = GpuProbe(self._gpu_uuid)
         before = read_counters(source)
         stopping = False
+        asked_s = -OTHERS_INTERVAL_S
         while not stopping:
             stopping = self._stopping.wait(self._interval_s)
             after = read_counters(source)
@@ -93,6 +97,9 @@ class LoadMonitor:
             whole = after.t_s - before.t_s >= self._interval_s / 2
             use = difference(before, after) if whole else CpuUse(None, None, None)
             gpu_util, gpu_memory = probe.read()
+            others = None
+            if after.t_s - asked_s >= OTHERS_INTERVAL_S:
+                others, asked_s = probe.others(), after.t_s
             self._samples.append(
                 LoadSample(
                     t_s=after.t_s,
@@ -102,6 +109,8 @@ class LoadMonitor:
                     shm_used_bytes=_quiet(lambda: _shm_used_bytes(self._root)),
                     gpu_util_fraction=gpu_util,
                     gpu_memory_bytes=gpu_memory,
+                    gpu_clock_hz=probe.clock_hz(),
+                    gpu_other_processes=others,
                 )
             )
             before = after

@@ -68,6 +68,8 @@ class LoraObjective:
         """Return the workload, the data set's content and how long a slice is meant to take."""
         work = asdict(self.resolved.workload)
         work["target_modules"] = ",".join(self.resolved.workload.target_modules)
+        if not self.resolved.workload.row_delay_ms:
+            del work["row_delay_ms"]  # studies made before there was a delay go on
         return {
             **{f"workload.{k}": v for k, v in work.items() if k not in ("device", "dataset")},
             "dataset.content": self.resolved.rows.content_hash,
@@ -100,6 +102,22 @@ class LoraObjective:
             self._discard()  # the first trial starts as cold as the others
         return Prepared(tuple(ceilings), asdict(self._plan), self._facts)
 
+    def resize(self, timed_steps: int) -> Mapping[str, JsonScalar]:
+        """Time this many steps from the next slice on, from the same row as before; return the plan to remember.
+
+        Whole epochs stay whole epochs, at least one; a slice inside an epoch stays inside it.
+        """
+        if timed_steps < 1:
+            raise ValueError(f"timed_steps must be at least 1 but got {timed_steps}.")
+        assert self._plan is not None, "prepare() comes first"
+        groups = self._groups()
+        epochs = 0
+        if self._plan.epochs:
+            epochs = max(1, round(timed_steps / groups))
+            timed_steps = epochs * groups
+        self._plan = replace(self._plan, timed_steps=min(timed_steps, epochs * groups or groups - 1), epochs=epochs)
+        return asdict(self._plan)
+
     def measure(self, config: LoaderConfig, progress: Progress) -> Outcome:
         """Return the outcome of one slice; a bad row is looked at again without workers before it is believed."""
         outcome = self._slice(config, progress)
@@ -119,20 +137,23 @@ class LoraObjective:
         if self._child is None and (lost := self._replace_child(progress)) is not None:
             return lost
         assert self._child is not None
-        monitor = self._monitor()
+        child, monitor, printed_bytes = self._child, self._monitor(), 0
 
         def on_phase(phase: str, step: int) -> None:
+            nonlocal printed_bytes
             if phase == "train" and step == 0:
                 monitor.mark()
+                printed_bytes = child.log_bytes()
             progress(f"step {step}/{self._plan.timed_steps}" if phase == "train" and self._plan else phase)
 
         monitor.start()
         try:
-            answer = self._child.ask({"op": "measure", "config": pack(config), "plan": pack(self._plan)}, on_phase)
+            answer = child.ask({"op": "measure", "config": pack(config), "plan": pack(self._plan)}, on_phase)
         finally:
             load = monitor.stop()
         if isinstance(answer, Death) or answer["event"] != "slice":
             return self._crash(answer, load)
+        printed_bytes = child.log_bytes() - printed_bytes
         if self.options.isolation == "process":
             self._discard()
         return summarise(
@@ -141,6 +162,7 @@ class LoraObjective:
             workload_batch_size=self.resolved.workload.per_device_train_batch_size,
             load=load,
             depth=config.depth,
+            log_bytes=printed_bytes,
         )
 
     def _replace_child(self, progress: Progress) -> Crash | None:
@@ -189,7 +211,7 @@ class LoraObjective:
         }
         answer = self._child.ask(request, lambda phase, _step: progress(phase))
         if isinstance(answer, dict) and answer["event"] == "opened":
-            self._facts = answer["facts"]
+            self._facts = {**answer["facts"], "dataset_bytes": self.resolved.rows.bytes}
         return answer
 
     def _monitor(self) -> LoadMonitor:
@@ -200,15 +222,19 @@ class LoraObjective:
     def _epoch_batches(self) -> int:
         return -(-self.resolved.rows.rows // self.resolved.workload.per_device_train_batch_size)
 
+    def _groups(self) -> int:
+        """Return the optimizer steps of one epoch."""
+        return -(-self._epoch_batches() // self.resolved.workload.gradient_accumulation_steps)
+
     def _short_plan(self) -> SlicePlan:
-        groups = -(-self._epoch_batches() // self.resolved.workload.gradient_accumulation_steps)
+        groups = self._groups()
         if groups <= WARM_PLAN_STEPS:
             return SlicePlan(timed_steps=groups, epochs=1, epoch_batches=self._epoch_batches())
         return SlicePlan(timed_steps=WARM_PLAN_STEPS, epochs=0, epoch_batches=self._epoch_batches())
 
     def _choose_plan(self, warm: Measurement) -> SlicePlan:
         """Return as many steps as fill the wanted time; whole epochs when one fits."""
-        groups = -(-self._epoch_batches() // self.resolved.workload.gradient_accumulation_steps)
+        groups = self._groups()
         assert warm.raw is not None
         # The first step is slow and the last may be a part of a group: the quickest sample tells, times a whole group.
         per_sample_s = min(t / k for t, k in zip(warm.raw.steps.step_s, warm.raw.steps.samples, strict=True))

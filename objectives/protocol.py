@@ -80,3 +80,12 @@ class Objective(Protocol):
     def close(self) -> None:
         """Release everything. May be called twice."""
         ...
+
+
+@runtime_checkable
+class Resizable(Protocol):
+    """An objective whose slices have a length to choose."""
+
+    def resize(self, timed_steps: int) -> Mapping[str, JsonScalar]:
+        """Time this many optimizer steps from the next slice on; return what later runs of the study must keep."""
+        ...

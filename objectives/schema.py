@@ -93,6 +93,8 @@ class Workload:
     """`cpu` or a GPU's UUID; the child is shown that one GPU alone."""
     cpu_threads: int = 1
     """Threads of the model on a CPU, fixed so that trials compare."""
+    row_delay_ms: float = 0.0
+    """Reading a row takes this much longer, to see what a slow disk or images to decode would do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,8 @@ class LoadSample:
     shm_used_bytes: int | None = None
     gpu_util_fraction: float | None = None
     gpu_memory_bytes: int | None = None
+    gpu_clock_hz: float | None = None
+    gpu_other_processes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +189,9 @@ class RawSlice:
     worker_uss_bytes: int | None = None
     """Largest unique set size of a worker."""
     cpu_busy_fraction: float | None = None
-    """Busy share of the usable CPUs over the timed steps (affinity and cgroup quota)."""
+    """Busy share of the usable CPUs over the timed steps (affinity and cgroup quota), by whomever."""
+    own_cpu_fraction: float | None = None
+    """Share of the usable CPUs that the trainer and its workers used themselves in that time."""
     cpu_pressure_fraction: float | None = None
     """Share of the timed steps in which some task waited for a CPU (PSI `some`)."""
     busiest_cpu_fraction: float | None = None
@@ -219,10 +225,19 @@ class Measurement:
     startup_s: float | None = None
     loader_batches_per_s: float | None = None
     cpu_busy_fraction: float | None = None
+    """Busy share of the usable CPUs, by whomever."""
+    own_cpu_fraction: float | None = None
+    """What the trainer and its workers used of it."""
+    foreign_cpu_fraction: float | None = None
+    """The rest: other programs."""
     cpu_pressure_fraction: float | None = None
     run_delay_fraction: float | None = None
     trainer_cpu_fraction: float | None = None
     gpu_util_fraction: float | None = None
+    gpu_clock_hz: float | None = None
+    """Mean over the slice."""
+    gpu_other_processes: int | None = None
+    """Most at one look, besides the trainer; None where NVML does not tell."""
     gpu_peak_bytes: int | None = None
     peak_memory_fraction: float | None = None
     peak_shm_bytes: int | None = None
@@ -230,6 +245,8 @@ class Measurement:
     worker_uss_bytes: int | None = None
     tokens: int | None = None
     timed_s: float | None = None
+    log_bytes: int | None = None
+    """What trainer and workers printed during the timed part."""
     crash_frequency: Literal["none", "occasional", "frequent"] = "none"
     """Worker crashes a recorded run survived; a measured slice that lost a worker is a `Crash`."""
     raw: RawSlice | None = None

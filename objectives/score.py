@@ -9,8 +9,9 @@ optimisation guide ("Noisy Neighbour", facebookresearch/spdl) measured training 
 recommends at most 40 % CPU utilisation. That is advice on what to prefer between equals, not a limit: between 40 and
 85 % there is still an idle core for the launching thread on the 8 to 32 thread CPUs this is meant for, so nothing is
 cut. 85 % is the first level where on 8 threads little more than one core is left; at 100 % launches are delayed for
-certain. The size of the cut (a quarter at most) and of those for crashes are policy, not measurement: options change
-them, and the throughput is kept beside the value.
+certain. It counts what the slice itself uses: another program's load is no fault of the configuration (a check tells
+of it). Where that is not known, as in recordings, all load counts. The size of the cut (a quarter at most) and of
+those for crashes are policy, not measurement: options change them, and the throughput is kept beside the value.
 """
 
 from __future__ import annotations
@@ -76,16 +77,18 @@ def score(outcome: Outcome, policy: ScorePolicy) -> Score:
 
 
 def _cpu_overload(measured: Measurement, policy: ScorePolicy) -> Penalty | None:
-    busy = measured.cpu_busy_fraction
+    own = measured.own_cpu_fraction
+    busy = measured.cpu_busy_fraction if own is None else own
     if busy is None or not busy > policy.cpu_soft_fraction:
         return None
     span = policy.cpu_hard_fraction - policy.cpu_soft_fraction
     fraction = policy.cpu_max_penalty * min(1.0, (busy - policy.cpu_soft_fraction) / span)
+    who = "The usable CPUs were" if own is None else "The slice itself kept the usable CPUs"
     return Penalty(
         "cpu_overload",
         fraction,
-        f"The usable CPUs were {busy:.0%} busy, above {policy.cpu_soft_fraction:.0%}: the thread that launches GPU "
-        f"kernels has to wait for a core ({policy.cpu_max_penalty:.0%} is cut at {policy.cpu_hard_fraction:.0%}).",
+        f"{who} {busy:.0%} busy, above {policy.cpu_soft_fraction:.0%}: the thread that launches GPU kernels has to "
+        f"wait for a core ({policy.cpu_max_penalty:.0%} is cut at {policy.cpu_hard_fraction:.0%}).",
     )
 
 

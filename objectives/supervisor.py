@@ -146,6 +146,12 @@ class SliceChild:
             stalled_s=stalled_s,
         )
 
+    def log_bytes(self) -> int:
+        """Return how much the child and its workers have printed so far."""
+        with contextlib.suppress(OSError):
+            return self.log_path.stat().st_size
+        return 0
+
     def log_tail(self) -> str:
         """Return the end of what the child and its workers printed; the cause stands in its last lines."""
         with contextlib.suppress(OSError), self.log_path.open("rb") as log:

@@ -104,10 +104,14 @@ class TunerSlice(Base):
     startup_s: Mapped[float | None]
     loader_batches_per_s: Mapped[float | None]
     cpu_busy_fraction: Mapped[float | None]
+    own_cpu_fraction: Mapped[float | None]
+    foreign_cpu_fraction: Mapped[float | None]
     cpu_pressure_fraction: Mapped[float | None]
     run_delay_fraction: Mapped[float | None]
     trainer_cpu_fraction: Mapped[float | None]
     gpu_util_fraction: Mapped[float | None]
+    gpu_clock_hz: Mapped[float | None]
+    gpu_other_processes: Mapped[int | None]
     gpu_peak_bytes: Mapped[int | None]
     peak_memory_fraction: Mapped[float | None]
     peak_shm_bytes: Mapped[int | None]
@@ -115,6 +119,7 @@ class TunerSlice(Base):
     worker_uss_bytes: Mapped[int | None]
     tokens: Mapped[int | None]
     timed_s: Mapped[float | None]
+    log_bytes: Mapped[int | None]
     crash_frequency: Mapped[str | None]
     raw_json: Mapped[str | None]
     crash_kind: Mapped[str | None]
@@ -172,6 +177,8 @@ class TunerLoad(Base):
     shm_used_bytes: Mapped[int | None]
     gpu_util_fraction: Mapped[float | None]
     gpu_memory_bytes: Mapped[int | None]
+    gpu_clock_hz: Mapped[float | None]
+    gpu_other_processes: Mapped[int | None]
 
 
 def schema_version(connection: Connection, tables: Collection[str]) -> int | None:

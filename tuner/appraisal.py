@@ -53,9 +53,9 @@ class Appraisal:
         return float(self.predictions.wait_s[place] / self.predictions.total_s[place])
 
     def loss(self, config: LoaderConfig) -> float:
-        """Return how much longer it takes than the best one of all."""
+        """Return the share of the best throughput of all that this one does not reach."""
         totals = self.predictions.total_s / self.kept
-        return float(totals[self.predictions.index(config)] / totals.min() - 1.0)
+        return float(1.0 - totals.min() / totals[self.predictions.index(config)])
 
     def expected_losses(self, among: Sequence[LoaderConfig]) -> dict[LoaderConfig, float]:
         """Return for each of these what it is expected to lose to the best of them."""

@@ -23,7 +23,7 @@ class Check:
     threshold: float | str | None
     """What `observed` was held against, in the same unit; None where there is no number to it."""
     unit: str
-    """`bytes`, `fraction`, `cpus`, `files`, `characters`, `version` or empty."""
+    """`bytes`, `fraction`, `ratio`, `version` or what is counted (`cpus`, `files`, `slices`, ...); may be empty."""
     message: str
     """One line with the values in it."""
     advice: str = ""

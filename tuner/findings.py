@@ -14,7 +14,7 @@ from tuner.wording import cuts, decimals_for, duration, percent, plain, rate, si
 Finding = tuple[str, str]
 """Label and sentence."""
 
-NOT_CONFIRMED = "not confirmed: needs an interleaved re-measurement"
+NOT_CONFIRMED = "not confirmed: only an interleaved re-measurement (tuner confirm) can"
 SHOWN = 3
 """Ties and crashes named one by one; the rest are counted (the table and the JSON hold all)."""
 
@@ -46,12 +46,16 @@ def ceiling_text(report: Report) -> str:
 
 
 def findings(report: Report) -> list[Finding]:
-    """Return what was found, from the choice to what could not be tried. Never claims that anything is faster."""
+    """Return what was found, from the choice to what could not be tried. Only a re-measurement claims a gain."""
     return [
         ("choice", f"{report.best.config.key}: {report.reason}" if report.best else f"none: {report.reason}"),
-        ("verdict", report.verdict if report.best is None else f"{report.verdict}; {NOT_CONFIRMED}"),
+        ("verdict", _verdict(report)),
+        *_use(report),
+        *_effects(report),
         *_difference(report),
         *_headroom(report),
+        *_break_even(report),
+        *_model(report),
         *_tie(report),
         *_crashes(report),
         *_knobs(report.knobs, report.left_out),
@@ -81,25 +85,86 @@ def trial_notes(trial: TrialRecord, best: bool) -> list[str]:
     return [*origin, *(["best"] if best and measured else []), *cuts(trial.score.penalties if trial.score else ())]
 
 
+def _verdict(report: Report) -> str:
+    noted = report.confirmation
+    if noted is None:
+        return NOT_CONFIRMED if report.verdict == "not confirmed" else report.verdict
+    within = f"{signed_percent(noted.lower_fraction)} to {signed_percent(noted.upper_fraction)}"
+    text = (
+        f"{noted.verdict}: {signed_percent(noted.gain_fraction)} ({within}, 95 %) in {noted.rounds} interleaved rounds"
+    )
+    if noted.verdict != "not resolved":
+        return text
+    needed = noted.rounds_needed
+    return text + (f"; {needed} rounds should tell" if needed else "; more rounds would not tell: compute is too noisy")
+
+
+def _use(report: Report) -> list[Finding]:
+    if report.recommended is None or report.best is None or report.recommended == report.best.config:
+        return []
+    why = "nothing is gained by another" if report.verdict == "no difference" else "the choice is slower"
+    return [("use", f"{report.recommended.key}, the defaults of {report.baseline_of}: {why}")]
+
+
+def _effects(report: Report) -> list[Finding]:
+    """Return the two effects of a re-measurement apart: what loaders take hardly scatters, compute does."""
+    noted = report.confirmation
+    if noted is None:
+        return []
+    saved = noted.loader_saved_fraction
+    loader = (
+        f"{'saves' if saved >= 0 else 'costs'} {percent(abs(saved), 1)} of the baseline's time in waits, restarts and "
+        f"copies, ± {percent(noted.loader_half_width, 1)}"
+    )
+    compute = f"{signed_percent(noted.compute_fraction)} ± {percent(noted.compute_half_width, 1)}"
+    load = "; the CPUs are shared, so it may be real" if noted.loaded else "; no sign of load: taken as noise"
+    return [("loader", loader), ("compute", compute + load)]
+
+
 def _difference(report: Report) -> list[Finding]:
-    difference = report.difference
+    """Return best against baseline: by the model, then as measured, which is no claim."""
+    difference, best, base = report.difference, report.best, report.baseline
     if difference is None:
         return [] if report.noise_floor_fraction is None else [("noise", _noise_text(report.noise_floor_fraction))]
+    found: list[Finding] = []
+    if best and base and best.modelled_per_s and base.modelled_per_s:
+        modelled = signed_percent(best.modelled_per_s / base.modelled_per_s - 1.0)
+        found.append(("modelled", f"{modelled} samples/s to the baseline over the same compute{_saved(report)}"))
     noise = difference.noise_fraction
     within = "too few true repeats to know the noise" if noise is None else f"noise alone gives ± {percent(noise, 1)}"
-    found = [("difference", f"{signed_percent(difference.rate_fraction)} raw samples/s to the baseline; {within}")]
-    if difference.wait_saved_fraction is None or difference.compute_fraction is None:
-        return found
-    parts = (("restarts", difference.restart_saved_fraction), ("copies", difference.h2d_saved_fraction))
-    also = [f"{name} {signed_percent(-value)}" for name, value in parts if value is not None and abs(value) >= 0.0005]
-    wait = difference.wait_saved_fraction
-    saved = f"{'saves' if wait >= 0 else 'costs'} {percent(abs(wait), 1)} of the baseline's step"
-    compute = f"{signed_percent(difference.compute_fraction)} time per sample"
-    return [
-        *found,
-        ("data wait", saved + (f" ({', '.join(also)})" if also else "")),
-        ("compute", compute if noise is None else f"{compute}; {within}"),
-    ]
+    found.append(("raw", f"{signed_percent(difference.rate_fraction)} samples/s to the baseline; {within}"))
+    return found
+
+
+def _saved(report: Report) -> str:
+    """Return what is saved, as shares of the baseline's time: `: data wait 7.6 %, restarts 0.2 %`."""
+    difference = report.difference
+    assert difference is not None
+    parts = (
+        ("data wait", difference.wait_saved_fraction),
+        ("restarts", difference.restart_saved_fraction),
+        ("copies", difference.h2d_saved_fraction),
+    )
+    named = [f"{signed_percent(-value)} {name}" for name, value in parts if value is not None and abs(value) >= 0.0005]
+    return f" ({', '.join(named)} of its time)" if named else ""
+
+
+def _break_even(report: Report) -> list[Finding]:
+    even = report.break_even
+    if even is None:
+        return []
+    text = f"saves {even.saved_s_per_1000_samples:.1f} s per 1000 samples; the search is paid for after {even.samples}"
+    return [("pays", f"{text} samples")]
+
+
+def _model(report: Report) -> list[Finding]:
+    model = report.model
+    if model is None:
+        return []
+    misses = percent(abs(model.mismatch_fraction), 1)
+    fit = f"misses no wait by more than {misses} of a step" if model.fits else f"misses a wait by {misses} of a step"
+    slower = f"busy workers slow compute by {percent(model.contention_fraction, 1)}"
+    return [("model", f"{fit}; {slower} ± {percent(2 * model.contention_sd_fraction, 1)}")]
 
 
 def _noise_text(noise: float) -> str:
@@ -112,7 +177,9 @@ def _headroom(report: Report) -> list[Finding]:
     if base is not None and base.samples_per_s is None:
         found.append(("baseline", f"the defaults of {report.baseline_of} crashed"))
     if report.headroom_fraction is not None:
-        text = f"{percent(report.headroom_fraction, 1)} from the baseline to data for free ({report.bound})"
+        room = report.headroom
+        within = f", {percent(room.lower_fraction, 1)} to {percent(room.upper_fraction, 1)}" if room else ""
+        text = f"{percent(report.headroom_fraction, 1)} from the baseline to data for free ({report.bound}{within})"
         if best is not None and best is not base and best.headroom_fraction is not None:
             text += f"; {percent(best.headroom_fraction, 1)} left from the choice"
         found.append(("headroom", text))
@@ -124,7 +191,7 @@ def _tie(report: Report) -> list[Finding]:
         return []
     named = ", ".join(c.key for c in report.tied[:SHOWN])
     more = f" and {len(report.tied) - SHOWN} more" if len(report.tied) > SHOWN else ""
-    return [("tie", f"cannot be told from the highest score: {named}{more}")]
+    return [("tie", f"as good as the choice: {named}{more}")]
 
 
 def _crashes(report: Report) -> list[Finding]:

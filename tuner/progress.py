@@ -18,6 +18,7 @@ from storage.records import Origin, StudyData, StudyRecord, TrialRecord
 from tuner.findings import knob_findings, trial_notes
 from tuner.pooling import agreed_ceiling
 from tuner.report_parts import LEFT_OUT_PREFIX
+from tuner.study_checks import long_rows
 from tuner.wording import decimals_for, duration, host_summary, percent, plain, rate
 
 if TYPE_CHECKING:
@@ -82,6 +83,9 @@ class Progress:
             self._labelled("ceiling", f"{rate(mean_per_s, self._decimals)} samples/s with data for free")
         elif data.ceilings:
             self._labelled("ceiling", f"not settled: {len(data.ceilings)} tries and no two in a row agree")
+        check = long_rows(data.study)
+        if check is not None and check.status != "ok":
+            self.note(f"warning: {check.message}; {check.advice}")
         self._best_per_s = _best(data)
         self._step = ""
         self._say(HEAD)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 LABEL_WIDTH = 11
 NARROWEST = 10
 """Columns a sentence gets at least; a terminal narrower than that wraps by itself."""
-TABLE = ("configuration", "samples/s", "wait", "GPU", "CPU", "score", "slices")
+TABLE = ("configuration", "samples/s", "model", "wait", "restart", "GPU", "CPU", "score", "slices")
+OPTIONAL = ("model", "restart", "GPU")
+"""Columns left out where no row has a figure."""
 SUMMARY = ("", "workers", "prefetch", "persist", "pin", "samples/s", "wait", "GPU", "CPU")
 
 _UNIT_BLANK = re.compile(r"(?<=\d) (?=%|±|(?:GiB|MiB|min|h|s)\b)|(?<=±) ")
@@ -32,8 +34,7 @@ def render(report: Report, console: Console) -> None:
     for label, text in heading(report):
         _labelled(console, label, text)
     console.print()
-    rows = [_row(figures, report_decimals(report)) for figures in report.configurations]
-    lines = _aligned([TABLE, *rows])
+    lines = _aligned(_table(report))
     _line(console, lines[0], "bold")
     for figures, line in zip(report.configurations, lines[1:], strict=True):
         style = "bold" if "best" in figures.roles else "dim" if not figures.slices else ""
@@ -56,13 +57,14 @@ def render(report: Report, console: Console) -> None:
 
 def to_markdown(report: Report) -> str:
     """Return the report as Markdown: tables, sentences, and the command to paste."""
-    rows = [(*_row(f, report_decimals(report)), ", ".join(notes(f))) for f in report.configurations]
+    head, *body = _table(report)
+    rows = [(*row, ", ".join(notes(f))) for row, f in zip(body, report.configurations, strict=True)]
     parts = [
         _bullets(heading(report)),
         _markdown_table([SUMMARY, *_summary(report)]),
         _bullets(findings(report)),
         "\n\n".join(f"{label}:\n\n```\n{text}\n```" for label, text in commands(report)),
-        _markdown_table([(*TABLE, ""), *rows]),
+        _markdown_table([(*head, ""), *rows]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -72,12 +74,22 @@ def commands(report: Report) -> list[Finding]:
     return [("next", report.next_command), *([("flags", report.flags)] if report.flags else [])]
 
 
+def _table(report: Report) -> list[tuple[str, ...]]:
+    """Return the head and a row per configuration, without columns that are empty in all."""
+    rows = [TABLE, *(_row(figures, report_decimals(report)) for figures in report.configurations)]
+    columns = list(zip(*rows, strict=True))
+    kept = [c for c in columns if c[0] not in OPTIONAL or any(cell not in ("-", "0.0 %") for cell in c[1:])]
+    return [tuple(row) for row in zip(*kept, strict=True)]
+
+
 def _row(figures: Figures, decimals: int) -> tuple[str, ...]:
     measured = rate(figures.samples_per_s, decimals, figures.half_width_per_s)
     return (
         figures.config.key,
         measured if figures.slices else "crash",
+        rate(figures.modelled_per_s, decimals),
         percent(figures.wait_fraction, 1),
+        percent(figures.restart_fraction, 1),
         percent(figures.gpu_util_fraction),
         percent(figures.cpu_busy_fraction),
         f"{figures.score:.{decimals}f}",
@@ -90,8 +102,8 @@ def _summary(report: Report) -> list[tuple[str, ...]]:
     rows = []
     for name, figures in (("best", report.best), ("baseline", report.baseline)):
         if figures is not None:
-            _, *cells = _row(figures, decimals)
-            rows.append((name, *_knobs(figures.config), *cells[:4]))
+            row = dict(zip(TABLE, _row(figures, decimals), strict=True))
+            rows.append((name, *_knobs(figures.config), *(row[column] for column in SUMMARY[5:])))
     if report.ceiling_per_s is not None:
         rows.append(("ceiling", *"----", rate(report.ceiling_per_s, decimals), percent(0.0, 1), "-", "-"))
     return rows

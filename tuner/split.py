@@ -59,18 +59,23 @@ def headroom(pooled: Pooled) -> float | None:
     return None if split is None else (split.wait_s + split.restart_s) / split.compute_s
 
 
-def bound_of(pooled: Pooled, noise: float | None) -> Bound | None:
+def bound_of(
+    pooled: Pooled, noise: float | None, room: float | None = None, room_half_width: float = 0.0
+) -> Bound | None:
     """Return what limits a configuration; None where its split was not measured.
 
     Args:
         pooled: The configuration.
-        noise: Noise floor of one slice's throughput.
+        noise: Noise floor of one slice's throughput; counts where the headroom is not modelled.
+        room: Its modelled headroom; None takes it from the split.
+        room_half_width: Half of the interval of the modelled headroom.
     """
-    split, room = _split(pooled), headroom(pooled)
-    if split is None or room is None:
+    split, measured_room = _split(pooled), headroom(pooled)
+    if split is None or measured_room is None:
         return None
-    own_noise = (noise or 0.0) / math.sqrt(pooled.slices)
-    if room > max(MIN_HEADROOM_FRACTION, own_noise) and split.wait_s / split.compute_s > room / 2:
+    floor = (noise or 0.0) / math.sqrt(pooled.slices) if room is None else room_half_width
+    room = measured_room if room is None else room
+    if room > max(MIN_HEADROOM_FRACTION, floor) and split.wait_s / split.compute_s > measured_room / 2:
         return "data-bound"
     core = (pooled.trainer_cpu_fraction or 0.0) + (pooled.run_delay_fraction or 0.0)
     gpu = pooled.gpu_util_fraction

@@ -5,6 +5,7 @@ Runs in: child and its workers. *Not covered*: reading rows (`objectives.rows`),
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -16,17 +17,34 @@ from objectives.slice.encode import IGNORED, Encoder
 
 
 class RowDataset(Dataset):
-    """Row → messages → token ids and labels; the work of `LazyLLMDataset` in ms-swift."""
+    """Row → messages → token ids and labels; the work of `LazyLLMDataset` in ms-swift.
 
-    def __init__(self, rows: Rows, encoder: Encoder) -> None:
+    Args:
+        rows: The raw rows.
+        encoder: Turns messages into ids.
+        delay_s: What `data[i]` sleeps before it reads: a slow disk, whose wait takes no CPU.
+    """
+
+    def __init__(self, rows: Rows, encoder: Encoder, delay_s: float = 0.0) -> None:
         self.rows = rows
         self.encoder = encoder
+        self.delay_s = delay_s
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> dict[str, list[int]]:
+        if self.delay_s:
+            time.sleep(self.delay_s)
+        return self.at_once(index)
+
+    def at_once(self, index: int) -> dict[str, list[int]]:
+        """Return the row without the delay: what is held in memory does not wait for it."""
         return self.encoder.encode(to_messages(self.rows[index]))
+
+    def is_long(self, index: int) -> bool:
+        """Return whether the row has more tokens than `max_length`; reads and tokenises it without the delay."""
+        return len(self.encoder.whole(to_messages(self.rows[index]))[0]) > self.encoder.max_length
 
 
 class PadCollate:

@@ -30,8 +30,12 @@ class Encoder:
 
     def encode(self, messages: Sequence[Message]) -> dict[str, list[int]]:
         """Return `input_ids` and `labels` of equal length, cut at `max_length`."""
-        ids, labels = self._chatml(messages) if self.chatml else self._template(messages)
+        ids, labels = self.whole(messages)
         return {"input_ids": ids[: self.max_length], "labels": labels[: self.max_length]}
+
+    def whole(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
+        """Return ids and labels of equal length, however long they are."""
+        return self._chatml(messages) if self.chatml else self._template(messages)
 
     def _ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -25,6 +25,7 @@ from objectives.slice.loader import HeldLoader, ShardLoader, build_loader, shut_
 from objectives.slice.order import drain_batches, timed_batches
 from objectives.slice.session import Session
 from objectives.slice.trainer import build_trainer
+from objectives.tree_cpu import own_fraction, tree_cpu_s
 
 HELD_BYTES = 1 << 30
 """Host memory a ceiling's batches may take; a longer slice serves the first ones again."""
@@ -134,15 +135,19 @@ def _train(
         )
         if session.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
+        used_s = tree_cpu_s()
         before = read_counters()
         trainer.train()
-        use = difference(before, read_counters())
+        after = read_counters()
+        own = own_fraction(before, after, tree_cpu_s() - used_s)
+        use = difference(before, after)
         trainer.optimizer = trainer.lr_scheduler = None
         trainer.accelerator.free_memory()
     del trainer
     gc.collect()
     return {
         "cpu_busy_fraction": use.busy_fraction,
+        "own_cpu_fraction": own,
         "cpu_pressure_fraction": use.pressure_fraction,
         "busiest_cpu_fraction": use.busiest_cpu_fraction,
         "gpu_peak_bytes": torch.cuda.max_memory_allocated() if session.device.type == "cuda" else None,
@@ -160,7 +165,7 @@ def _held(session: Session, plan: SlicePlan) -> Sequence[Sequence[Any]]:
             epoch = []
             for indices in batches:
                 if held_bytes < HELD_BYTES:
-                    batch = session.collate([session.dataset[i] for i in indices])
+                    batch = session.collate([session.dataset.at_once(i) for i in indices])
                     pool.append({k: v.pin_memory() if pinned else v for k, v in batch.items()})
                     held_bytes += sum(v.nbytes for v in pool[-1].values())
                     epoch.append(pool[-1])

@@ -32,7 +32,8 @@ class Session:
         self.workload = workload
         self.device = torch.device("cpu" if workload.device == "cpu" else "cuda:0")
         self.tokenizer = build_tokenizer(tokenizer_path)
-        self.dataset = RowDataset(open_rows(dataset_path), Encoder(self.tokenizer, workload.max_length))
+        encoder = Encoder(self.tokenizer, workload.max_length)
+        self.dataset = RowDataset(open_rows(dataset_path), encoder, workload.row_delay_ms / 1000)
         pad = self.tokenizer.pad_token_id
         self.collate = PadCollate(pad if pad is not None else self.tokenizer.eos_token_id or 0)
         self.model = build_model(workload, model_path, self.device, len(self.tokenizer))
@@ -60,17 +61,22 @@ class Session:
             self.model.zero_grad(set_to_none=True)
 
     def touch(self) -> dict[str, float]:
-        """Read and tokenise the rows once; return how long a row takes in the trainer's process, in seconds."""
+        """Read and tokenise the rows once.
+
+        Returns how long a row takes in the trainer's process, in seconds, how many were read, and how many of those are
+        longer than `max_length`: they are cut here, and ms-swift leaves them out unless told to cut.
+        """
         began_s = time.monotonic()
         count = min(len(self.dataset), TOUCHED_ROWS)
         spent_s = 0.0
-        done = 0
+        done = long_rows = 0
         for done in range(1, count + 1):
-            self.dataset[done - 1]
+            long_rows += self.dataset.is_long(done - 1)
             spent_s = time.monotonic() - began_s
             if spent_s > 20.0:
                 break
-        return {"row_s": spent_s / max(done, 1), "touched_rows": float(done)}
+        row_s = spent_s / max(done, 1) + self.dataset.delay_s
+        return {"row_s": row_s, "touched_rows": float(done), "long_rows": float(long_rows)}
 
     def facts(self) -> dict[str, Any]:
         """Return what the parent records of the child."""

@@ -105,6 +105,32 @@ def test_persistent_workers_survive_the_epoch(measured: dict[LoaderConfig, Measu
         assert (len(served) == config.num_workers) == config.persistent_workers
 
 
+def test_the_slices_own_load_is_told_from_others(measured: dict[LoaderConfig, Measurement]) -> None:
+    """Own load is there, at least what the trainer's own threads used, and at most all of the usable CPUs."""
+    cpus = len(os.sched_getaffinity(0))
+    for config, m in measured.items():
+        assert m.raw is not None
+        assert m.own_cpu_fraction is not None
+        assert m.raw.wall_s["train"] > 0
+        assert sum(m.raw.steps.trainer_cpu_s) / m.raw.wall_s["train"] / cpus <= m.own_cpu_fraction <= 1, config
+        assert m.foreign_cpu_fraction is not None
+
+
+def test_slow_rows_are_slow_in_the_loader_alone() -> None:
+    """Each row's delay is in its batch's service; ceilings have none; it names another workload, 0 the same as ever."""
+    assert "workload.row_delay_ms" not in build().identity()
+    delayed = build(row_delay_ms=20.0)
+    assert delayed.identity()["workload.row_delay_ms"] == 20.0
+    with contextlib.closing(delayed):
+        prepared = delayed.prepare({}, quiet)
+        slow = delayed.measure(LoaderConfig(1, 2, True, False), quiet)
+    assert isinstance(slow, Measurement)
+    assert slow.raw is not None
+    stamps = zip(slow.raw.batches.service_start_s, slow.raw.batches.service_end_s, strict=True)
+    assert min(end_s - start_s for start_s, end_s in stamps) >= 0.02
+    assert max(c.wait_fraction or 0.0 for c in prepared.ceilings) < 0.01
+
+
 def during_training(objective: LoraObjective, act: Callable[[psutil.Process], None]) -> Callable[[str], None]:
     """Return a progress callback that acts on the child once it trains."""
     acted: list[bool] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from objectives.estimate import summarise
@@ -57,6 +59,18 @@ def test_a_queue_deeper_than_the_slice_leaves_half_of_it() -> None:
     plan = SlicePlan(timed_steps=4, epochs=0, epoch_batches=400)
     m = summarise(slice_of([0.5] * 4), plan=plan, workload_batch_size=1, depth=1000)
     assert m.wait_fraction == pytest.approx(0.5 / 1.5)
+
+
+@pytest.mark.parametrize(
+    ("busy", "own", "foreign"), [(0.9, 0.4, 0.5), (0.4, 0.41, 0.0), (None, 0.4, None), (0.9, None, None)]
+)
+def test_foreign_load_is_what_is_left_of_the_busy_time(
+    busy: float | None, own: float | None, foreign: float | None
+) -> None:
+    """Busy less own, never below nothing, and unknown where either is."""
+    raw = replace(slice_of([0.0] * 4), cpu_busy_fraction=busy, own_cpu_fraction=own)
+    m = summarise(raw, plan=SlicePlan(timed_steps=4, epochs=1, epoch_batches=4), workload_batch_size=1)
+    assert (m.own_cpu_fraction, m.foreign_cpu_fraction) == (own, foreign if foreign is None else pytest.approx(foreign))
 
 
 def test_no_steps_are_no_measurement() -> None:

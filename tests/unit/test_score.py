@@ -18,6 +18,15 @@ def test_cpu_overload_cuts_in_proportion(busy: float | None, value: float) -> No
     assert score(Measurement(8.0, cpu_busy_fraction=busy), POLICY).value == pytest.approx(value)
 
 
+def test_anothers_load_is_not_held_against_a_configuration() -> None:
+    """Where the slice's own load is known it alone is cut, and the sentence says whose it was."""
+    crowded = Measurement(8.0, cpu_busy_fraction=1.0, own_cpu_fraction=0.5)
+    assert score(crowded, POLICY).penalties == ()
+    full = score(Measurement(8.0, cpu_busy_fraction=1.0, own_cpu_fraction=0.925), POLICY)
+    assert full.value == pytest.approx(7.0)
+    assert "itself" in full.penalties[0].reason
+
+
 @pytest.mark.parametrize(("frequency", "value"), [("none", 8.0), ("occasional", 7.2), ("frequent", 4.0)])
 def test_recorded_crashes_cut_by_their_frequency(frequency: str, value: float) -> None:
     """A recorded run that survived crashes loses a tenth or a half."""

@@ -5,11 +5,14 @@ Runs in: parent. *Not covered*: the flags themselves (`tuner.export`), which set
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tuner.cli.options import DEFAULT_STORAGE, JsonOption, StorageOption, StudyOption, TargetOption, find_study
+
+if TYPE_CHECKING:
+    from tuner.report import Report
 
 
 def export(
@@ -21,6 +24,9 @@ def export(
         str | None,
         typer.Option(help="Export this configuration instead of the best, such as 'w4 p2 persist'.", metavar="KEY"),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Export the choice even if it was measured to be no better or slower.")
+    ] = False,
 ) -> None:
     """Print the best settings as one line of flags.
 
@@ -34,17 +40,18 @@ def export(
 
     with open_store(storage, create=False) as store:
         record = find_study(store, study, "export")
-        data = store.data(record)
+        data = store.data(record, raw=True)
     report = build_report(data)
     if configuration is None:
-        if report.best is None:
+        if report.best is None or report.recommended is None:
             raise UserError(
                 f"study '{record.name}' has no usable configuration",
                 "every configuration crashed or ran out of memory headroom",
                 f"tuner show --study {record.name}",
                 exit_code=EXIT_NO_RESULT,
             )
-        chosen = report.best.config
+        chosen = report.best.config if force else report.recommended
+        confirmed = _status(report, force)
     else:
         known = {t.config.key: t.config for t in data.trials if t.state == "complete"}
         if configuration not in known:
@@ -53,17 +60,36 @@ def export(
                 f"measured: {', '.join(sorted(known))}",
                 f"tuner show --study {record.name}",
             )
-        chosen = known[configuration]
+        chosen, confirmed = known[configuration], "chosen by hand, not by the study"
     chosen, notes = unmeasured(chosen, varied_knobs(data.trials), target)
     chosen, dropped = unsupported(chosen, target)
     for note in [*notes, *dropped]:
         typer.echo(f"note: {note}", err=True)
-    typer.echo("note: not confirmed by interleaved re-measurement", err=True)
+    if confirmed:
+        typer.echo(f"note: {confirmed}", err=True)
     line = export_line(chosen, target)
     if json:
         import json as codec
         from dataclasses import asdict
 
-        typer.echo(codec.dumps({"study": record.name, "target": target, "flags": line, **asdict(chosen)}))
+        verdict = report.verdict if configuration is None else None
+        head = {"study": record.name, "target": target, "flags": line, "verdict": verdict}
+        typer.echo(codec.dumps({**head, **asdict(chosen)}))
     else:
         typer.echo(line)
+
+
+def _status(report: Report, force: bool) -> str | None:
+    """Return what is to be said of the exported settings, or None if they are confirmed or the defaults."""
+    assert report.best is not None
+    best = report.best.config.key
+    if report.verdict == "not confirmed":
+        return f"{best} is not confirmed by an interleaved re-measurement; tuner confirm --study {report.study}"
+    if report.verdict == "not resolved":
+        return f"the re-measurement of {best} did not resolve whether it is faster"
+    if report.verdict in ("no difference", "regressed"):
+        found = "no difference" if report.verdict == "no difference" else "a loss"
+        if force:
+            return f"the re-measurement of {best} showed {found}; exported because of --force"
+        return f"the re-measurement of {best} showed {found}: these are the defaults of {report.baseline_of}"
+    return None

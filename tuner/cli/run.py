@@ -53,6 +53,14 @@ def run(
         Literal["true", "false"], typer.Option(rich_help_panel=_WORK, metavar="true|false")
     ] = "true",
     seed: Annotated[int, typer.Option(help="Of data order, weights and sampler.", rich_help_panel=_WORK)] = 42,
+    row_delay_ms: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="Reading a row takes this much longer: shows what a slow disk or images to decode would do.",
+            rich_help_panel=_WORK,
+        ),
+    ] = 0.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=_SLICE)] = "auto",
     slice_seconds: Annotated[
         float | None,
@@ -133,6 +141,7 @@ def run(
             target_modules=tuple(t.strip() for t in target_modules.split(",") if t.strip()),
             gradient_checkpointing=gradient_checkpointing == "true",
             seed=seed,
+            row_delay_ms=row_delay_ms,
         ),
         device=device,
         torch_dtype=torch_dtype,

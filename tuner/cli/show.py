@@ -19,7 +19,7 @@ def show(study: StudyOption = None, storage: StorageOption = DEFAULT_STORAGE, js
     from tuner.report import build_report
 
     with open_store(storage, create=False) as store:
-        report = build_report(store.data(find_study(store, study, "show")))
+        report = build_report(store.data(find_study(store, study, "show"), raw=True))
     print_report(report, json)
 
 

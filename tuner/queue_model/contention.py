@@ -8,6 +8,7 @@ chance only; without the prior the search would go for configurations whose slic
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -32,8 +33,8 @@ class Contention:
     loaded_slices: int
 
     def draws(self, rng: np.random.Generator, count: int) -> Array:
-        """Return (count,) draws; a normal stands for the mixture."""
-        return rng.normal(self.mean, self.sd, count)
+        """Return (count,) draws; a normal cut off at nothing stands for the mixture: load makes no trainer faster."""
+        return np.maximum(rng.normal(self.mean, self.sd, count), 0.0)
 
 
 def slice_levels(compute_s: list[Array]) -> Array:
@@ -67,7 +68,7 @@ def fit_contention(levels: Array, load: Array) -> Contention:
     squares = sum(float(np.sum((part - part.mean()) ** 2)) for part in parts)
     slice_sd = max(float(np.sqrt(squares / degrees)) if degrees > 0 else 0.10, MIN_SLICE_SD)
     if not len(under) or not len(free):
-        return Contention(PRIOR_MEAN, PRIOR_SD, slice_sd, len(under))
+        return Contention(*_not_negative(PRIOR_MEAN, PRIOR_SD), slice_sd, len(under))
     seen = float(under.mean() - free.mean())
     variance = slice_sd**2 * (1 / len(under) + 1 / len(free))
     means, variances, weights = [], [], []
@@ -80,4 +81,13 @@ def fit_contention(levels: Array, load: Array) -> Contention:
     weight = np.array(weights) / np.sum(weights)
     mean = float(weight @ np.array(means))
     variance = float(weight @ (np.array(variances) + (np.array(means) - mean) ** 2))
-    return Contention(mean, float(np.sqrt(variance)), slice_sd, len(under))
+    return Contention(*_not_negative(mean, float(np.sqrt(variance))), slice_sd, len(under))
+
+
+def _not_negative(mean: float, sd: float) -> tuple[float, float]:
+    """Return mean and standard deviation of a normal cut off below zero (Johnson, Kotz, Balakrishnan 13.10)."""
+    normal = NormalDist()
+    cut = -mean / sd
+    hazard = normal.pdf(cut) / max(1.0 - normal.cdf(cut), 1e-12)
+    variance = sd**2 * max(1.0 + cut * hazard - hazard**2, 1e-6)
+    return mean + sd * hazard, float(np.sqrt(variance))
