@@ -61,6 +61,7 @@ def _images(service_share: float, **fields: Any) -> Job:
 SCENARIOS = (
     Scenario("A/A, data for free", "false", "additive", _text(0.001), _TWO, _TWO),
     Scenario("A/A, data-bound", "false", "data-bound", _images(1.05), _ONE, _ONE),
+    Scenario("A/A, loaded", "false", "additive", _text(0.001, contention=0.05), _EIGHT, _EIGHT),
     Scenario("gain 0.4 %", "false", "additive", _text(0.005), _NONE, _TWO),
     Scenario("wait -3 %, compute +5 %", "false", "additive", _text(0.031, contention=0.05), _NONE, _EIGHT),
     Scenario(

@@ -103,7 +103,7 @@ def _spread(work: Callable[[Any], list[Any]], pieces: Sequence[Any], jobs: int, 
     rows: list[Any] = []
     began_s = told_s = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        for done, found in enumerate(pool.imap_unordered(work, pieces), start=1):
+        for done, found in enumerate(pool.imap(work, pieces), start=1):
             rows += found
             if time.monotonic() - told_s > 10 or done == len(pieces):
                 told_s = time.monotonic()
