@@ -10,7 +10,7 @@ USABLE = import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 python = $(firstword $(foreach name,$(PYTHON),$(shell $(name) -c '$(USABLE)' 2>/dev/null && echo $(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check clean
+.PHONY: help run test check bench clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -27,6 +27,9 @@ check: $(VENV)/.installed-dev ## formatting, lint, types and import contracts
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+bench: $(VENV)/.installed-dev ## judge the estimators on simulated jobs; a short look with ARGS="--quick"
+	$(VENV)/bin/python -m benchmarks.estimators $(ARGS)
 
 clean: ## remove the environment and what tools left behind; databases stay
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
