@@ -27,7 +27,7 @@ def round_text(slices: Sequence[ConfirmationSlice]) -> str:
     """Return one round's samples/s and wait of both arms, each the mean of its slices."""
     found = {arm: [s.outcome for s in slices if s.arm == arm and isinstance(s.outcome, Measurement)] for arm in _ARMS}
     decimals = decimals_for([m.samples_per_s for seen in found.values() for m in seen])
-    return "   ".join(f"{arm} {_figures(seen, decimals)}" for arm, seen in found.items())
+    return "; ".join(f"{arm} {_figures(seen, decimals)}" for arm, seen in found.items())
 
 
 def look_text(judgement: Judgement) -> str:

@@ -47,7 +47,9 @@ class Session:
         if self.new or self._claimed:
             return []
         self._claimed = True
-        return self.store.recover(self.study)
+        lost = self.store.recover(self.study)
+        self.store.set_remember(self.study)  # the options: an older version kept none
+        return lost
 
     def ready(self) -> StudyRecord:
         """Make the objective ready, store the study and the ceilings, and return the study as it is stored.
