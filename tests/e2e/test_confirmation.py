@@ -210,6 +210,21 @@ def test_a_study_without_options_says_how_to_add_them(tmp_path: Path) -> None:
     assert tuner("confirm", cwd=tmp_path).stdout.startswith("confirmed")
 
 
+def test_what_regressed_is_not_exported(tmp_path: Path) -> None:
+    """Export says what the confirmation said; for a finalist found slower it gives the baseline, unless forced."""
+    tuner(*RUN, cwd=tmp_path)
+    done = tuner("export", cwd=tmp_path)
+    assert "confirmed" in done.stderr
+    assert "not confirmed" not in done.stderr
+    with sqlite3.connect(tmp_path / "tuner.db") as connection:
+        change = ('"verdict": "confirmed"', '"verdict": "regressed"')
+        connection.execute("UPDATE tuner_confirmation SET judgement_json = replace(judgement_json, ?, ?)", change)
+    safe = tuner("export", cwd=tmp_path)
+    assert safe.stdout.startswith("--dataloader_num_workers 1 ")
+    assert "regressed" in safe.stderr
+    assert tuner("export", "--force", cwd=tmp_path).stdout == done.stdout
+
+
 def test_a_run_goes_on_from_the_probe(tmp_path: Path) -> None:
     """Probe measures three trials with their series; the run after it adds the others."""
     done = tuner("probe", "--objective", "synthetic", cwd=tmp_path)

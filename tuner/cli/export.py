@@ -21,6 +21,7 @@ def export(
         str | None,
         typer.Option(help="Export this configuration instead of the best, such as 'w4 p2 persist'.", metavar="KEY"),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Export the settings even if they were found slower.")] = False,
 ) -> None:
     """Print the best settings as one line of flags.
 
@@ -28,6 +29,7 @@ def export(
     """
     from objectives.errors import EXIT_NO_RESULT, UserError
     from storage.store import open_store
+    from tuner.confirmed import allowed
     from tuner.export import export_line, unmeasured, unsupported
     from tuner.pooling import varied_knobs
     from tuner.report import build_report
@@ -54,11 +56,12 @@ def export(
                 f"tuner show --study {record.name}",
             )
         chosen = known[configuration]
+    chosen, said = allowed(data, chosen, force=force)
     chosen, notes = unmeasured(chosen, varied_knobs(data.trials), target)
     chosen, dropped = unsupported(chosen, target)
     for note in [*notes, *dropped]:
         typer.echo(f"note: {note}", err=True)
-    typer.echo("note: not confirmed by interleaved re-measurement", err=True)
+    typer.echo(f"note: {said}", err=True)
     line = export_line(chosen, target)
     if json:
         import json as codec

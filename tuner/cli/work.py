@@ -24,6 +24,7 @@ from tuner.cli.workload_options import Asked
 from tuner.confirm import run_confirmation, why_ended
 from tuner.confirm_wording import verdict_text
 from tuner.confirmation import LOOKS, Judgement
+from tuner.confirmed import last_finished
 from tuner.doctor import busy
 from tuner.export import defaults
 from tuner.progress import Progress
@@ -134,7 +135,7 @@ def finalist_to_confirm(work: Work, data: StudyData, best: LoaderConfig | None) 
         return None, "no configuration is usable"
     elif best == study.baseline:
         return None, "the choice is the baseline itself"
-    if any(c.judgement is not None and (c.baseline, c.finalist) == (study.baseline, best) for c in data.confirmations):
+    if last_finished(data, best) is not None:
         return None, "it was confirmed before (tuner confirm measures again)"
     if not any(t.config == study.baseline and t.state == "complete" and t.score and t.score.value for t in data.trials):
         return None, "the baseline was never measured: there is nothing to compare with"
