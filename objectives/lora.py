@@ -8,7 +8,7 @@ Runs in: parent. One resident child loads the model once; it is replaced after a
 from __future__ import annotations
 
 import os
-import statistics
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -31,16 +31,9 @@ from objectives.schema import (
     SlicePlan,
 )
 from objectives.supervisor import Death, SliceChild, sweep_stale_directories
+from objectives.warmth import choose_plan, is_warm, short_plan
 from objectives.wire import pack, unpack
 from objectives.workload import ResolvedWorkload
-
-MIN_STEPS = 4
-MAX_STEPS = 400
-AGREE_FRACTION = 0.05
-"""Two ceilings in a row within this are taken as a warm device: the first slices of a process read up to 2.2 times
-too slow."""
-MAX_CEILINGS = 5
-WARM_PLAN_STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +84,18 @@ class LoraObjective:
         answer = self._open(progress)
         if not isinstance(answer, dict) or answer["event"] != "opened":
             raise self._cannot_train(answer)
-        warm = self._ceiling(self._short_plan(), progress)
+        first = self._ask_ceiling(short_plan(*self._epoch_size()), progress)
+        if isinstance(first, Death) or first["event"] != "slice":
+            raise self._cannot_train(first)
         if self._plan is None:
-            self._plan = self._choose_plan(warm)
-        ceilings = [self._ceiling(self._plan, progress)]
-        while len(ceilings) < MAX_CEILINGS:
-            ceilings.append(self._ceiling(self._plan, progress))
-            if abs(_median_step_s(ceilings[-1]) / _median_step_s(ceilings[-2]) - 1) <= AGREE_FRACTION:
-                break
+            self._plan = choose_plan(
+                self._ceiling_of(first, short_plan(*self._epoch_size())),
+                self.options.slice_seconds,
+                *self._epoch_size(),
+            )
+        ceilings = self._warm_up(progress)
+        if not isinstance(ceilings, list):
+            raise self._cannot_train(ceilings)
         if self.options.isolation == "process":
             self._discard()  # the first trial starts as cold as the others
         return Prepared(tuple(ceilings), {**remembered, **asdict(self._plan)}, self._facts)
@@ -119,14 +116,41 @@ class LoraObjective:
             return replace(outcome, message=again.message, log_tail=again.log_tail)
         return outcome
 
+    def ceiling(self, progress: Progress) -> Measurement | None:
+        """Return one more ceiling; None if the host lost the child, which the next slice will tell.
+
+        With `isolation="process"` it is the last of a fresh child that was warmed as for a trial.
+        """
+        assert self._plan is not None, "prepare() comes first"
+        if self._child is None:
+            warmed = self._replace_child(progress)
+            if isinstance(warmed, Crash):
+                return None
+            found: Measurement | None = warmed[-1]
+        else:
+            answer = self._ask_ceiling(self._plan, progress)
+            failed = isinstance(answer, Death) or answer["event"] != "slice"
+            found = None if isinstance(answer, Death) or failed else self._ceiling_of(answer, self._plan)
+            if failed:
+                self._discard(grace_s=0.0)
+        if self.options.isolation == "process":
+            self._discard()
+        return found
+
     def close(self) -> None:
         """End the child."""
         self._discard()
 
     def _slice(self, config: LoaderConfig, progress: Progress) -> Outcome:
         assert self._plan is not None, "prepare() comes first"
-        if self._child is None and (lost := self._replace_child(progress)) is not None:
-            return lost
+        replaced_s: dict[str, float] = {}
+        if self._child is None:
+            began_s = time.monotonic()
+            warmed = self._replace_child(progress)
+            if isinstance(warmed, Crash):
+                return warmed
+            # What a new child costs is kept beside the phases of the slice that had to pay for it.
+            replaced_s = {"replace": time.monotonic() - began_s}
         assert self._child is not None
         child, monitor, printed_bytes = self._child, self._monitor(), 0
 
@@ -147,8 +171,9 @@ class LoraObjective:
         printed_bytes = child.log_bytes() - printed_bytes
         if self.options.isolation == "process":
             self._discard()
+        raw = unpack(RawSlice, answer["raw"])
         return summarise(
-            unpack(RawSlice, answer["raw"]),
+            replace(raw, wall_s={**replaced_s, **raw.wall_s}),
             plan=self._plan,
             workload_batch_size=self.resolved.workload.per_device_train_batch_size,
             load=load,
@@ -156,27 +181,36 @@ class LoraObjective:
             log_bytes=printed_bytes,
         )
 
-    def _replace_child(self, progress: Progress) -> Crash | None:
-        """Start a child in place of one that is gone and warm the device; return the crash if that fails.
+    def _replace_child(self, progress: Progress) -> list[Measurement] | Crash:
+        """Start a child in place of one that is gone, warm the device, and return its ceilings or the crash.
 
         The same workload was trained before, so the host is to blame and not the configuration that comes next.
         """
         answer = self._open(progress)
         if isinstance(answer, dict) and answer["event"] == "opened":
-            answer = self._ask_ceiling(self._short_plan(), progress)
-            if isinstance(answer, dict) and answer["event"] == "slice":
-                return None
+            warmed = self._warm_up(progress)
+            if isinstance(warmed, list):
+                return warmed
+            answer = warmed
         return replace(self._crash(answer, ()), blame="host")
+
+    def _warm_up(self, progress: Progress) -> list[Measurement] | dict[str, Any] | Death:
+        """Return ceilings, measured until two in a row agree, or the answer of the one that failed."""
+        assert self._plan is not None
+        found: list[Measurement] = []
+        while not is_warm(found):
+            answer = self._ask_ceiling(self._plan, progress)
+            if isinstance(answer, Death) or answer["event"] != "slice":
+                return answer
+            found.append(self._ceiling_of(answer, self._plan))
+        return found
 
     def _ask_ceiling(self, plan: SlicePlan, progress: Progress) -> dict[str, Any] | Death:
         assert self._child is not None
         request = {"op": "ceiling", "plan": pack(plan)}
         return self._child.ask(request, lambda phase, step: progress(f"ceiling: {phase} {step}"))
 
-    def _ceiling(self, plan: SlicePlan, progress: Progress) -> Measurement:
-        answer = self._ask_ceiling(plan, progress)
-        if isinstance(answer, Death) or answer["event"] != "slice":
-            raise self._cannot_train(answer)
+    def _ceiling_of(self, answer: dict[str, Any], plan: SlicePlan) -> Measurement:
         raw = unpack(RawSlice, answer["raw"])
         return summarise(raw, plan=plan, workload_batch_size=self.resolved.workload.per_device_train_batch_size)
 
@@ -210,27 +244,10 @@ class LoraObjective:
         device = self.resolved.workload.device
         return LoadMonitor(self._child.pid, None if device == "cpu" else device)
 
-    def _epoch_batches(self) -> int:
-        return -(-self.resolved.rows.rows // self.resolved.workload.per_device_train_batch_size)
-
-    def _short_plan(self) -> SlicePlan:
-        groups = -(-self._epoch_batches() // self.resolved.workload.gradient_accumulation_steps)
-        if groups <= WARM_PLAN_STEPS:
-            return SlicePlan(timed_steps=groups, epochs=1, epoch_batches=self._epoch_batches())
-        return SlicePlan(timed_steps=WARM_PLAN_STEPS, epochs=0, epoch_batches=self._epoch_batches())
-
-    def _choose_plan(self, warm: Measurement) -> SlicePlan:
-        """Return as many steps as fill the wanted time; whole epochs when one fits."""
-        groups = -(-self._epoch_batches() // self.resolved.workload.gradient_accumulation_steps)
-        assert warm.raw is not None
-        # The first step is slow and the last may be a part of a group: the quickest sample tells, times a whole group.
-        per_sample_s = min(t / k for t, k in zip(warm.raw.steps.step_s, warm.raw.steps.samples, strict=True))
-        step_s = per_sample_s * max(warm.raw.steps.samples)
-        steps = min(max(round(self.options.slice_seconds / step_s), MIN_STEPS), MAX_STEPS)
-        if groups <= steps:
-            epochs = steps // groups
-            return SlicePlan(timed_steps=epochs * groups, epochs=epochs, epoch_batches=self._epoch_batches())
-        return SlicePlan(timed_steps=steps, epochs=0, epoch_batches=self._epoch_batches())
+    def _epoch_size(self) -> tuple[int, int]:
+        """Return the batches of an epoch and of an optimizer step."""
+        work = self.resolved.workload
+        return -(-self.resolved.rows.rows // work.per_device_train_batch_size), work.gradient_accumulation_steps
 
     def _crash(self, answer: dict[str, Any] | Death, load: tuple[LoadSample, ...]) -> Crash:
         crash = classify(self._evidence(answer, load))
@@ -286,8 +303,3 @@ class LoraObjective:
         child, self._child = self._child, None
         if child is not None:
             child.close(grace_s)
-
-
-def _median_step_s(ceiling: Measurement) -> float:
-    assert ceiling.raw is not None
-    return statistics.median(t / k for t, k in zip(ceiling.raw.steps.step_s, ceiling.raw.steps.samples, strict=True))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from objectives.protocol import Choices, JsonScalar, Prepared, Progress
 from objectives.recording import read_recording
-from objectives.schema import KNOBS, LoaderConfig, Outcome
+from objectives.schema import KNOBS, LoaderConfig, Measurement, Outcome
 
 EXAMPLE = Path(__file__).parent / "assets" / "recordings" / "guide-4090d.csv"
 """A public tuning guide's table: Qwen2.5-7B-Instruct, LoRA with ms-swift on an RTX 4090D."""
@@ -82,6 +82,10 @@ class ReplayObjective:
         self._measured[config] = n + 1
         progress(f"repeat {n % len(repeats) + 1}/{len(repeats)}")
         return repeats[n % len(repeats)]
+
+    def ceiling(self, progress: Progress) -> Measurement | None:
+        """Return None: a recording has no more ceilings than it has."""
+        return None
 
     def close(self) -> None:
         """Release nothing: the file was closed after reading."""

@@ -46,6 +46,7 @@ class SyntheticObjective:
         self.job = job or SyntheticJob()
         self.seed = seed
         self._measured = dict(measured_before or {})
+        self._ceilings = 0
 
     def identity(self) -> Mapping[str, JsonScalar]:
         """Return the job's parameters and the seed of its noise."""
@@ -71,11 +72,8 @@ class SyntheticObjective:
 
     def prepare(self, remembered: Mapping[str, JsonScalar], progress: Progress) -> Prepared:
         """Return two ceilings; there is no device to warm."""
-        ceilings = []
-        for n in range(CEILINGS):
-            progress(f"ceiling {n + 1}/{CEILINGS}")
-            ceilings.append(self._ceiling(random.Random(f"{self.seed}|ceiling|{n}")))
-        return Prepared(tuple(ceilings), facts={"synthetic.cores": self.job.cores})
+        ceilings = tuple(self.ceiling(progress) for _ in range(CEILINGS))
+        return Prepared(ceilings, facts={"synthetic.cores": self.job.cores})
 
     def measure(self, config: LoaderConfig, progress: Progress) -> Outcome:
         """Return the outcome of one slice."""
@@ -90,6 +88,12 @@ class SyntheticObjective:
         raw = self._raw(config, slice_run)
         load = self._load(config, raw)
         return summarise(raw, plan=plan, workload_batch_size=self.job.batch_size, load=load, depth=config.depth)
+
+    def ceiling(self, progress: Progress) -> Measurement:
+        """Return the next ceiling."""
+        n, self._ceilings = self._ceilings, self._ceilings + 1
+        progress(f"ceiling {n + 1}")
+        return self._ceiling(random.Random(f"{self.seed}|ceiling|{n}"))
 
     def close(self) -> None:
         """Release nothing: no process was started and no file opened."""

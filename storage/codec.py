@@ -25,7 +25,7 @@ from objectives.schema import (
     Score,
     StepSeries,
 )
-from storage.records import StudyRecord
+from storage.records import Confirmation, ConfirmationSlice, StudyRecord
 
 Row = dict[str, Any]
 
@@ -41,7 +41,7 @@ CRASHED = ("blame", "phase", "message", "remedy", "exit_code", "signal", "except
 """Fields of a `Crash` that are columns of the same name."""
 
 STUDY_TEXT = ("name", "uuid", "objective", "fingerprint", "baseline_of", "configurations", "seed", "stopped", "spent_s")
-STUDY_JSON = ("identity", "measured_knobs", "values", "reasons", "score_policy", "remember", "facts")
+STUDY_JSON = ("identity", "measured_knobs", "values", "reasons", "score_policy", "remember", "facts", "options")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +131,35 @@ def encode_study(record: StudyRecord) -> tuple[Row, Row]:
 def decode_study(study: Mapping[str, Any], host: Mapping[str, Any]) -> StudyRecord:
     """Return the study of its row and its host's."""
     values: Row = {name: study[name] for name in STUDY_TEXT}
-    values |= {name: json.loads(study[f"{name}_json"]) for name in STUDY_JSON}
+    # Tables of version 1, which are only read, have no options.
+    values |= {name: json.loads(study.get(f"{name}_json") or "{}") for name in STUDY_JSON}
     values["measured_knobs"] = tuple(values["measured_knobs"])
     values["baseline"] = LoaderConfig(**json.loads(study["baseline_json"]))
     values["created_at"] = study["created_at"].replace(tzinfo=UTC)
     return StudyRecord(host=json.loads(host["info_json"]), **values)
+
+
+def encode_confirmation(confirmation: Confirmation) -> Row:
+    """Return the confirmation's row, without its slices and judgement."""
+    return {
+        "uuid": confirmation.uuid,
+        "baseline_json": _json(asdict(confirmation.baseline)),
+        "finalist_json": _json(asdict(confirmation.finalist)),
+        "began_at": to_utc(confirmation.began_at),
+    }
+
+
+def decode_confirmation(row: Mapping[str, Any], slices: Sequence[ConfirmationSlice]) -> Confirmation:
+    """Return the confirmation of its row and slices."""
+    judgement = row["judgement_json"]
+    return Confirmation(
+        uuid=row["uuid"],
+        baseline=LoaderConfig(**json.loads(row["baseline_json"])),
+        finalist=LoaderConfig(**json.loads(row["finalist_json"])),
+        began_at=row["began_at"].replace(tzinfo=UTC),
+        slices=tuple(slices),
+        judgement=None if judgement is None else json.loads(judgement),
+    )
 
 
 def encode_mapping(values: Mapping[str, Any]) -> str:

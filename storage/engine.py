@@ -23,6 +23,7 @@ from sqlalchemy.pool import NullPool
 from objectives.errors import EXIT_STORAGE, UserError
 from storage.failures import translated
 from storage.location import Location, check_file, locate
+from storage.migration import migrate
 from storage.tables import SCHEMA_VERSION, create_tables, schema_version
 
 TIMEOUT_S = 60.0
@@ -81,6 +82,8 @@ class _Known:
     optunas: bool
     """Optuna's tables are all there: the version stamp is the last thing it writes."""
     ours: bool
+    outdated: bool = False
+    """Ours are of an older version: they are migrated before anything is written, and only read as they are."""
 
 
 def _look(location: Location, *, write: bool, timeout_s: float) -> _Known:
@@ -106,7 +109,7 @@ def _look(location: Location, *, write: bool, timeout_s: float) -> _Known:
             "pip install --upgrade tuner",
             exit_code=EXIT_STORAGE,
         )
-    return _Known(optunas, version is not None and optunas)
+    return _Known(optunas, version is not None and optunas, version is not None and version < SCHEMA_VERSION)
 
 
 def _open(location: Location, known: _Known, *, create: bool, timeout_s: float) -> Database:
@@ -124,6 +127,8 @@ def _open(location: Location, known: _Known, *, create: bool, timeout_s: float) 
             database = Database(location.shown, storage, create_engine(location.url, **options))
             try:
                 _check_optunas_version(storage, location)
+                if create and known.outdated:
+                    migrate(database.engine)
                 if create and not known.ours:
                     create_tables(database.engine)
             except BaseException:

@@ -8,12 +8,12 @@ Runs in: parent.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select, update
+from sqlalchemy import Connection, Engine, delete, func, insert, inspect, select, update
 from sqlalchemy.exc import IntegrityError
 
 from objectives.schema import LoaderConfig, Outcome, Score
@@ -70,8 +70,9 @@ def delete_study(engine: Engine, uuid: str) -> None:
 
 def read_studies(engine: Engine, uuids: Collection[str]) -> dict[str, StudyRecord]:
     """Return the studies of these UUIDs, as far as they are there."""
-    joined = select(TunerStudy.__table__, TunerHost.info_json).join(TunerHost, TunerHost.uuid == TunerStudy.host_uuid)
     with engine.connect() as connection:
+        columns = *present(connection, TunerStudy), TunerHost.info_json
+        joined = select(*columns).join(TunerHost, TunerHost.uuid == TunerStudy.host_uuid)
         rows = connection.execute(joined.where(TunerStudy.uuid.in_(uuids))).mappings().all()
     return {row["uuid"]: decode_study(dict(row), dict(row)) for row in rows}
 
@@ -97,9 +98,14 @@ def update_study(engine: Engine, uuid: str, **values: Any) -> None:
 
 
 def set_remember(engine: Engine, record: StudyRecord) -> None:
-    """Write what preparing fixed, and its facts."""
-    facts, remember = encode_mapping(record.facts), encode_mapping(record.remember)
-    update_study(engine, record.uuid, facts_json=facts, remember_json=remember)
+    """Write what preparing fixed, its facts, and the options."""
+    named = {f"{name}_json": encode_mapping(getattr(record, name)) for name in ("facts", "remember", "options")}
+    update_study(engine, record.uuid, **named)
+
+
+def add_spent(engine: Engine, uuid: str, spent_s: float) -> None:
+    """Add wall time to a study's."""
+    update_study(engine, uuid, spent_s=TunerStudy.spent_s + spent_s)
 
 
 def set_stopped(engine: Engine, uuid: str, stopped: str | None, spent_s: float) -> None:
@@ -121,10 +127,10 @@ def insert_trial_slice(
 ) -> None:
     """Commit a trial's slice, series and score in one transaction; one that was committed before stays as it is."""
     named = {"uuid": slice_uuid, "study_uuid": study_uuid, "kind": "trial", "number": number, "counted": counted}
-    known = {**encode_config(config), **encode_score(score), "origin": origin, "finished_at": _now()}
+    known = {**encode_config(config), **encode_score(score), "origin": origin, "finished_at": now()}
     try:
         with engine.begin() as connection:
-            _insert(connection, encode_outcome(outcome), {**named, **known})
+            insert_slice(connection, encode_outcome(outcome), {**named, **known})
     except IntegrityError:
         if not read_slices(engine, [slice_uuid], raw=False):
             raise
@@ -133,10 +139,10 @@ def insert_trial_slice(
 def insert_ceiling(engine: Engine, study_uuid: str, slice_uuid: str, outcome: Outcome) -> None:
     """Commit a ceiling, numbered after those that are there."""
     ceilings = TunerSlice.study_uuid == study_uuid, TunerSlice.kind == "ceiling"
-    named = {"uuid": slice_uuid, "study_uuid": study_uuid, "kind": "ceiling", "counted": True, "finished_at": _now()}
+    named = {"uuid": slice_uuid, "study_uuid": study_uuid, "kind": "ceiling", "counted": True, "finished_at": now()}
     with engine.begin() as connection:
         number = connection.scalar(select(func.count()).select_from(TunerSlice).where(*ceilings))
-        _insert(connection, encode_outcome(outcome), {**named, "number": number, **encode_score(None)})
+        insert_slice(connection, encode_outcome(outcome), {**named, "number": number, **encode_score(None)})
 
 
 def read_slices(engine: Engine, uuids: Collection[str], *, raw: bool) -> dict[str, StoredSlice]:
@@ -155,11 +161,19 @@ def read_ceilings(engine: Engine, study_uuid: str, *, raw: bool) -> list[StoredS
     return _read(engine, [TunerSlice.study_uuid == study_uuid, TunerSlice.kind == "ceiling"], raw=raw)
 
 
-def _now() -> datetime:
+def now() -> datetime:
+    """Return the time as the tables keep it."""
     return to_utc(datetime.now(UTC))
 
 
-def _insert(connection: Connection, rows: SliceRows, columns: Row) -> None:
+def present(connection: Connection, table: Any) -> list[Any]:
+    """Return the columns of a table that the database has: one of an older version can be read, without the newest."""
+    there = {column["name"] for column in inspect(connection).get_columns(table.__tablename__)}
+    return [column for column in table.__table__.columns if column.name in there]
+
+
+def insert_slice(connection: Connection, rows: SliceRows, columns: Row) -> None:
+    """Write a slice and its series, inside the caller's transaction."""
     connection.execute(insert(TunerSlice).values({**rows.columns, **columns}))
     for name, table in SERIES.items():
         series = [{"slice_uuid": columns["uuid"], **row} for row in getattr(rows, name)]
@@ -168,11 +182,16 @@ def _insert(connection: Connection, rows: SliceRows, columns: Row) -> None:
 
 
 def _read(engine: Engine, conditions: Iterable[Any], *, raw: bool) -> list[StoredSlice]:
-    query = select(TunerSlice.__table__).where(*conditions).order_by(TunerSlice.number)
     with engine.connect() as connection:
+        query = select(*present(connection, TunerSlice)).where(*conditions).order_by(TunerSlice.number)
         slices = connection.execute(query).mappings().all()
-        series = _read_series(connection, [row["uuid"] for row in slices]) if raw else {}
-    return [_decode(dict(row), series, raw=raw) for row in slices]
+        return decode_slices(connection, [dict(row) for row in slices], raw=raw)
+
+
+def decode_slices(connection: Connection, rows: Sequence[Row], *, raw: bool) -> list[StoredSlice]:
+    """Return the slices of these rows, with their series if `raw`."""
+    series = _read_series(connection, [row["uuid"] for row in rows]) if raw else {}
+    return [_decode(row, series, raw=raw) for row in rows]
 
 
 def _read_series(connection: Connection, uuids: Collection[str]) -> dict[str, dict[str, list[Row]]]:

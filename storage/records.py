@@ -51,6 +51,8 @@ class StudyRecord:
     """What preparing fixed for the whole study, such as the slice's length (`objectives.protocol.Prepared`)."""
     facts: dict[str, Any] = field(default_factory=dict)
     """For the record: versions, parameters, threads."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """What the user asked for, by the names of the command line; empty where an older version made the study."""
     stopped: str | None = None
     """Why the last run of this study ended, such as `30 trials done`; None while it runs or after a kill."""
     spent_s: float = 0.0

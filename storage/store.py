@@ -8,19 +8,20 @@ two of these is mended by `recover`.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import optuna
 
 from objectives.errors import EXIT_STORAGE, UserError
 from objectives.schema import Crash, LoaderConfig, Measurement, Outcome, Score
-from storage import attributes, dashboard, lease, ownership, queries, recovery, trials
+from storage import attributes, confirmations, dashboard, lease, ownership, queries, recovery, trials
 from storage.creation import create_study
 from storage.engine import Database, open_database
 from storage.failures import guarded
-from storage.records import Origin, StudyData, StudyRecord, TrialRecord
+from storage.records import Confirmation, ConfirmationSlice, Origin, StudyData, StudyRecord, TrialRecord
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
@@ -114,8 +115,7 @@ class Store:
         limits = queries.read_ranges(self._engine, study.uuid)
         params = attributes.params(config, study, *limits)
         owner = lease.own()
-        queries.update_study(self._engine, study.uuid, stopped=None, owner_json=lease.to_json(owner))
-        self._claimed.add(study.uuid)
+        self._own(study, owner, stopped=None)
         known = {**attributes.at_begin(config, origin, str(uuid.uuid4())), **lease.to_attributes(owner)}
         frozen = trials.begin(self._storage, study_id, params, attributes.distributions(*limits), known)
         return trials.record(frozen, None)
@@ -145,14 +145,41 @@ class Store:
         queries.insert_ceiling(self._engine, study.uuid, str(uuid.uuid4()), measurement)
 
     @guarded
+    def begin_confirmation(self, study: StudyRecord, baseline: LoaderConfig, finalist: LoaderConfig) -> Confirmation:
+        """Return a new confirmation without slices, stored; the study is this process's then."""
+        self._study_id(study)
+        self._own(study, lease.own())
+        return confirmations.begin(self._engine, study.uuid, baseline, finalist)
+
+    @guarded
+    def add_confirmation_slice(
+        self, study: StudyRecord, confirmation: Confirmation, measured: ConfirmationSlice
+    ) -> None:
+        """Commit one slice of a confirmation; slices are read back in the order in which they were added."""
+        self._study_id(study)
+        self._own(study, lease.own())
+        confirmations.add_slice(self._engine, study.uuid, confirmation.uuid, measured)
+
+    @guarded
+    def set_judgement(self, study: StudyRecord, confirmation: Confirmation, judgement: Mapping[str, Any]) -> None:
+        """Write what a confirmation has shown: plain values by name. It is finished then."""
+        self._study_id(study)
+        confirmations.set_judgement(self._engine, confirmation.uuid, judgement)
+
+    @guarded
     def set_remember(self, study: StudyRecord) -> None:
-        """Write the record's `remember` and `facts`."""
+        """Write the record's `remember`, `facts` and `options`."""
         queries.set_remember(self._engine, study)
 
     @guarded
     def set_stopped(self, study: StudyRecord, stopped: str | None, spent_s: float) -> None:
         """Write why a run ended, and add its wall time to the study's."""
         queries.set_stopped(self._engine, study.uuid, stopped, spent_s)
+
+    @guarded
+    def add_spent(self, study: StudyRecord, spent_s: float) -> None:
+        """Add wall time to the study's, in seconds."""
+        queries.add_spent(self._engine, study.uuid, spent_s)
 
     @guarded
     def set_note(self, study: StudyRecord, markdown: str) -> None:
@@ -179,6 +206,7 @@ class Store:
                 for s in queries.read_ceilings(self._engine, study.uuid, raw=raw)
                 if isinstance(s.outcome, Measurement)
             ),
+            confirmations=tuple(confirmations.read(self._engine, study.uuid, raw=raw)),
         )
 
     @guarded
@@ -195,6 +223,11 @@ class Store:
     def dashboard_app(self) -> WSGIApplication:
         """Return the dashboard of this database; it serves as long as the store is open."""
         return dashboard.app(self._storage)
+
+    def _own(self, study: StudyRecord, owner: lease.Lease, **columns: Any) -> None:
+        """Write that this process works on the study, as of now."""
+        queries.update_study(self._engine, study.uuid, owner_json=lease.to_json(owner), **columns)
+        self._claimed.add(study.uuid)
 
     def _close(
         self,

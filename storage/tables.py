@@ -1,4 +1,4 @@
-"""Our tables, beside Optuna's in the same database: hosts, studies, slices and their raw series.
+"""Our tables, beside Optuna's in the same database: hosts, studies, confirmations, slices and their raw series.
 
 Runs in: parent. Keyed by UUIDs that Optuna's studies and trials carry as attributes: Optuna gives the ids of deleted
 rows out again, and a foreign key to its tables would make its own deletes fail without a word.
@@ -14,8 +14,8 @@ from typing import ClassVar
 from sqlalchemy import BigInteger, Connection, DateTime, Double, Engine, String, Text, insert, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 1
-"""Raised with every change of a table; a database with a higher one is refused."""
+SCHEMA_VERSION = 2
+"""Raised with every change of a table; a lower one is migrated (`storage.migration`), a higher one is refused."""
 
 UUID_LENGTH = 36
 
@@ -62,6 +62,8 @@ class TunerStudy(Base):
     score_policy_json: Mapped[str]
     remember_json: Mapped[str]
     facts_json: Mapped[str]
+    options_json: Mapped[str | None]
+    """What the user asked for when it was made, so that nobody has to ask it again; version 1 did not keep it."""
     stopped: Mapped[str | None]
     spent_s: Mapped[float]
     max_workers: Mapped[int]
@@ -71,7 +73,7 @@ class TunerStudy(Base):
 
 
 class TunerSlice(Base):
-    """One slice with its outcome: a trial's (`number` is Optuna's) or a ceiling (`number` counts them)."""
+    """One slice with its outcome: a trial's (`number` is Optuna's), a ceiling or a confirmation's (`number` counts)."""
 
     __tablename__ = "tuner_slice"
     uuid: Mapped[str] = mapped_column(String(UUID_LENGTH), primary_key=True)
@@ -132,6 +134,25 @@ class TunerSlice(Base):
     exception: Mapped[str | None]
     log_tail: Mapped[str | None]
     wall_json: Mapped[str | None]
+    confirmation_uuid: Mapped[str | None] = mapped_column(String(UUID_LENGTH))
+    """Only slices of kind `confirmation` have this and the next two."""
+    round: Mapped[int | None]
+    arm: Mapped[str | None]
+
+
+class TunerConfirmation(Base):
+    """One interleaved re-measurement; its slices are in `tuner_slice`. Times are UTC."""
+
+    __tablename__ = "tuner_confirmation"
+    uuid: Mapped[str] = mapped_column(String(UUID_LENGTH), primary_key=True)
+    study_uuid: Mapped[str] = mapped_column(String(UUID_LENGTH), index=True)
+    number: Mapped[int]
+    """Counts those of a study."""
+    baseline_json: Mapped[str]
+    finalist_json: Mapped[str]
+    began_at: Mapped[datetime]
+    judgement_json: Mapped[str | None]
+    """None: it was not finished."""
 
 
 class TunerStep(Base):

@@ -9,7 +9,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,14 @@ from objectives.protocol import Objective
 from objectives.score import ScorePolicy
 from storage.records import StudyRecord
 from tuner.space import SearchSpace
+
+SELF_TEST = "self_test"
+"""Key of the identity that marks an A/A study; others do not have it, so that their fingerprints stay as they were."""
+
+
+def is_self_test(study: StudyRecord) -> bool:
+    """Return whether this is an A/A study: every trial is the baseline, and so are both arms of a confirmation."""
+    return SELF_TEST in study.identity
 
 
 def fingerprint(identity: Mapping[str, Any], host: Mapping[str, Any]) -> str:
@@ -37,6 +45,8 @@ def bind(
     baseline_of: str,
     policy: ScorePolicy,
     seed: int,
+    options: Mapping[str, Any],
+    self_test: bool = False,
 ) -> StudyRecord:
     """Return the record of the study to run: the one found, or a new one that is not stored yet.
 
@@ -44,6 +54,8 @@ def bind(
         found: The stored study of this name, if there is one.
         host: The host as recorded.
         bound_host: The part of it that makes measurements comparable; empty for a recorded table.
+        options: What the user asked for, kept for later commands.
+        self_test: Whether it is an A/A study.
 
     Raises:
         UserError: If a study of this name measured something else.
@@ -53,10 +65,11 @@ def bind(
         "baseline": baseline_of,
         **{f"score.{name}": value for name, value in asdict(policy).items()},
         **objective.identity(),
+        **({SELF_TEST: "A/A"} if self_test else {}),
     }
     if found is not None:
         _refuse_other(found, identity, bound_host)
-        return found
+        return replace(found, options=dict(options))
     return StudyRecord(
         name=name,
         uuid=uuid.uuid4().hex,
@@ -73,6 +86,7 @@ def bind(
         seed=seed,
         created_at=datetime.now(UTC),
         score_policy=asdict(policy),
+        options=dict(options),
     )
 
 

@@ -62,6 +62,19 @@ def diagnose(device: str, storage: str) -> tuple[Check, ...]:
     return examine(host, read_facts(find_gpu(device, host), storage))
 
 
+def busy(host: HostInfo, device: str, storage: str) -> tuple[Check, ...]:
+    """Return what else takes CPUs or the GPU now, as checks that did not pass; takes half a second.
+
+    Args:
+        host: This host.
+        device: `cpu` or a GPU's UUID.
+        storage: Path or URL of the database.
+    """
+    facts = read_facts(device, storage)
+    checks = (_cpu_idle(host, facts), *([_gpu_free(host, facts)] if device != "cpu" else []))
+    return tuple(check for check in checks if check.status != "ok")
+
+
 def examine(host: HostInfo, facts: Facts) -> tuple[Check, ...]:
     """Return every check, passed ones too, in the order of a report."""
     return (

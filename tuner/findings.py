@@ -92,6 +92,8 @@ def _verdict(report: Report) -> str:
     noted = report.confirmation
     if noted is None:
         return NOT_CONFIRMED if report.verdict == "not confirmed" else report.verdict
+    if noted.reason:
+        return f"{noted.verdict}: {noted.reason}"
     within = f"{signed_percent(noted.lower_fraction)} to {signed_percent(noted.upper_fraction)}"
     text = (
         f"{noted.verdict}: {signed_percent(noted.gain_fraction)} ({within}, 95 %) in {noted.rounds} interleaved rounds"
@@ -112,7 +114,7 @@ def _use(report: Report) -> list[Finding]:
 def _effects(report: Report) -> list[Finding]:
     """Return the two effects of a re-measurement apart: what loaders take hardly scatters, compute does."""
     noted = report.confirmation
-    if noted is None:
+    if noted is None or noted.reason:
         return []
     saved = noted.loader_saved_fraction
     loader = (

@@ -65,13 +65,13 @@ class Progress:
         """Say where and what is measured, which values are open and why."""
         # The host as it is now; the record alone knows whether it matters.
         now = {**asdict(host), **({"bound": study.host["bound"]} if "bound" in study.host else {})}
-        self._labelled("host", host_summary(now))
+        self.labelled("host", host_summary(now))
         state = "new" if new else "continued"
         size = f"{len(space.configurations)} configurations"
-        self._labelled("study", f"{study.name} ({state}) in {storage}, {size}, seed {study.seed}")
-        self._labelled("baseline", f"{space.baseline.key}, the defaults of {study.baseline_of}")
+        self.labelled("study", f"{study.name} ({state}) in {storage}, {size}, seed {study.seed}")
+        self.labelled("baseline", f"{space.baseline.key}, the defaults of {study.baseline_of}")
         for label, text in knob_findings(_as_open(study, space)):
-            self._labelled(label, text)
+            self.labelled(label, text)
         self._say("")
 
     def prepared(self, data: StudyData) -> None:
@@ -80,9 +80,9 @@ class Progress:
         if agreed:
             mean_per_s = sum(c.samples_per_s for c in agreed) / len(agreed)
             self._decimals = decimals_for([mean_per_s])
-            self._labelled("ceiling", f"{rate(mean_per_s, self._decimals)} samples/s with data for free")
+            self.labelled("ceiling", f"{rate(mean_per_s, self._decimals)} samples/s with data for free")
         elif data.ceilings:
-            self._labelled("ceiling", f"not settled: {len(data.ceilings)} tries and no two in a row agree")
+            self.labelled("ceiling", f"not settled: {len(data.ceilings)} tries and no two in a row agree")
         check = long_rows(data.study)
         if check is not None and check.status != "ok":
             self.note(f"warning: {check.message}; {check.advice}")
@@ -122,6 +122,16 @@ class Progress:
     def note(self, text: str) -> None:
         """Add a line of its own."""
         self._say(plain(text))
+
+    def labelled(self, label: str, text: str) -> None:
+        """Add a line under a label."""
+        self._say(f"{label:<{LABEL_WIDTH}}{plain(text)}")
+
+    def doing(self, text: str) -> None:
+        """Replace what the live line says is done, when that is no trial: then nothing is known of the time left."""
+        self._now, self._step = text, ""
+        self._total, self._began_s = 0, None
+        self._show()
 
     def close(self) -> None:
         """Take the live line away and show the cursor again. May be called twice."""
@@ -163,9 +173,6 @@ class Progress:
             f"{rate(score, self._decimals):>6}"
         )
         return f"{head}  {figures}  {notes}".rstrip()
-
-    def _labelled(self, label: str, text: str) -> None:
-        self._say(f"{label:<{LABEL_WIDTH}}{plain(text)}")
 
     def _say(self, line: str) -> None:
         if self._terminal:

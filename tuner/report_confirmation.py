@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from objectives.schema import LoaderConfig
 from storage.records import StudyData
 from tuner.confirmation import Verdict
+from tuner.wording import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class ConfirmationNote:
     loaded: bool
     slice_noise_fraction: float
     rounds_needed: int | None
+    reason: str
+    """The crash that ended it; empty if none did."""
 
 
 def confirmation_note(data: StudyData, best: LoaderConfig, baseline: LoaderConfig) -> ConfirmationNote | None:
@@ -39,7 +42,8 @@ def confirmation_note(data: StudyData, best: LoaderConfig, baseline: LoaderConfi
             continue
         if (confirmation.finalist, confirmation.baseline) != (best, baseline):
             return None
-        names = {f.name for f in fields(ConfirmationNote)} - {"finalist", "slices"}
+        names = {f.name for f in fields(ConfirmationNote)} - {"finalist", "slices", "reason"}
         told = {name: value for name, value in confirmation.judgement.items() if name in names}
-        return ConfirmationNote(finalist=confirmation.finalist, slices=len(confirmation.slices), **told)
+        reason = plain(str(confirmation.judgement.get("reason") or ""))
+        return ConfirmationNote(finalist=confirmation.finalist, slices=len(confirmation.slices), reason=reason, **told)
     return None

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from objectives.embedded import embedded_dataset
 from objectives.errors import UserError
 from objectives.host import HostInfo, find_gpu
 from objectives.protocol import Choices, Objective
 from objectives.schema import LoaderConfig, Workload
+from objectives.workload import EMBEDDED
 from tuner.bounds import bounds, estimate_batch_bytes, fits
 from tuner.space import SearchSpace, build_space
 
@@ -47,18 +49,35 @@ class Setup:
 
     objective: Objective
     space: SearchSpace
-    default_name: str
-    """Name of the study unless one is given."""
     on_host: bool
     """Whether the measurements depend on this host (a recorded table's do not)."""
+    can_confirm: bool = True
+    """Whether a slice can be measured anew (a recorded one cannot)."""
     warnings: tuple[str, ...] = ()
 
 
-def set_up(options: RunOptions, host: HostInfo, default: LoaderConfig) -> Setup:
+def default_name(options: RunOptions) -> str:
+    """Return the name of a study that was given none: the data set's file name, or the recording's."""
+    if options.objective == "lora" and options.workload.dataset == EMBEDDED:
+        return embedded_dataset().stem
+    if options.objective == "lora":
+        return Path(options.workload.dataset).stem or "study"
+    return options.recording.stem if options.recording is not None else options.objective
+
+
+def set_up(
+    options: RunOptions,
+    host: HostInfo,
+    default: LoaderConfig,
+    measured_before: Mapping[LoaderConfig, int] | None = None,
+) -> Setup:
     """Return the objective and space the options ask for.
 
     Args:
+        options: As asked.
+        host: This host.
         default: The export target's defaults, from which the baseline is made.
+        measured_before: Slices of each configuration that the study has already: what is played goes on after them.
 
     Raises:
         UserError: If something named is missing or cannot be measured here.
@@ -72,13 +91,13 @@ def set_up(options: RunOptions, host: HostInfo, default: LoaderConfig) -> Setup:
     if options.objective == "lora":
         return _lora(options, host, default)
     if options.objective == "replay":
-        return _replay(options, default)
+        return _replay(options, default, measured_before)
     if options.objective == "synthetic":
         from objectives.synthetic import SyntheticObjective
 
-        objective = SyntheticObjective(seed=options.workload.seed)
+        objective = SyntheticObjective(seed=options.workload.seed, measured_before=measured_before)
         space = build_space(_narrowed(objective, options.chosen), default)
-        return Setup(objective, space, "synthetic", on_host=False)
+        return Setup(objective, space, on_host=False)
     from objectives.registry import names
 
     raise UserError(
@@ -88,7 +107,7 @@ def set_up(options: RunOptions, host: HostInfo, default: LoaderConfig) -> Setup:
 
 def _lora(options: RunOptions, host: HostInfo, default: LoaderConfig) -> Setup:
     from objectives.lora import LoraObjective, LoraOptions
-    from objectives.workload import EMBEDDED, resolve
+    from objectives.workload import resolve
 
     if options.python is not None and shutil.which(options.python) is None:
         raise UserError(
@@ -117,11 +136,10 @@ def _lora(options: RunOptions, host: HostInfo, default: LoaderConfig) -> Setup:
     embedded = work.model == EMBEDDED
     seconds = options.slice_seconds or (EMBEDDED_SLICE_SECONDS if embedded else SLICE_SECONDS)
     lora = LoraOptions(slice_seconds=seconds, python=options.python or sys.executable, isolation=options.isolation)
-    name = Path(resolved.dataset_path).stem
-    return Setup(LoraObjective(resolved, choices, lora), space, name, on_host=True, warnings=resolved.warnings)
+    return Setup(LoraObjective(resolved, choices, lora), space, on_host=True, warnings=resolved.warnings)
 
 
-def _replay(options: RunOptions, default: LoaderConfig) -> Setup:
+def _replay(options: RunOptions, default: LoaderConfig, measured_before: Mapping[LoaderConfig, int] | None) -> Setup:
     from objectives.replay import ReplayObjective
 
     if options.recording is None:
@@ -132,8 +150,8 @@ def _replay(options: RunOptions, default: LoaderConfig) -> Setup:
             "it plays back a recorded table instead of training",
             f"tuner run --objective replay --recording {recording('guide-4090d')}",
         )
-    objective = ReplayObjective(options.recording)
-    return Setup(objective, build_space(objective.choices(), default), options.recording.stem, on_host=False)
+    objective = ReplayObjective(options.recording, measured_before=measured_before)
+    return Setup(objective, build_space(objective.choices(), default), on_host=False, can_confirm=False)
 
 
 def _narrowed(objective: Objective, chosen: Mapping[str, tuple[int | bool, ...]]) -> Choices:

@@ -6,75 +6,61 @@ Runs in: parent. *Not covered*: what to choose (`tuner.search`), how it is measu
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
-from objectives.errors import EXIT_NO_RESULT, UserError
-from objectives.protocol import Objective
+from objectives.errors import UserError
 from objectives.schema import Crash, LoaderConfig, Outcome
 from objectives.score import ScorePolicy, score
-from storage.records import Origin, StudyData, StudyRecord, TrialRecord
-from storage.store import Store
-from tuner.progress import Progress
+from storage.records import Origin, StudyData, TrialRecord
+from tuner.binding import is_self_test
+from tuner.losses import MAX_LOSSES, cannot_go_on, host_not_fit
 from tuner.search import next_configuration
+from tuner.session import Session
 from tuner.space import SearchSpace
-
-MAX_LOSSES = 3
-"""Losses in a row, blamed on the host, after which the study stops: no later trial would fare better."""
 
 
 def run_study(
-    store: Store,
-    study: StudyRecord,
-    objective: Objective,
-    space: SearchSpace,
-    *,
-    new: bool,
-    max_workers: int,
-    policy: ScorePolicy,
-    total: int,
-    progress: Progress,
+    session: Session, space: SearchSpace, *, policy: ScorePolicy, total: int, early_stop: bool = True
 ) -> StudyData:
     """Bring the study to `total` finished trials and return it; a study that has them is returned at once.
 
-    A new study is stored once its objective is ready: a model that cannot be trained must not take its name. Every
-    finished slice is stored before the next begins. Trials lost to a kill, or to the host, are not counted and their
-    configuration is measured again.
+    Every finished slice is stored before the next begins. Trials lost to a kill, or to the host, are not counted and
+    their configuration is measured again. In an A/A study every trial is the baseline.
+
+    Args:
+        session: The study with its objective.
+        space: What may be measured.
+        policy: How an outcome becomes a score.
+        total: Trials the study is to have in all.
+        early_stop: Whether it may end before them when nothing can be gained.
 
     Raises:
         UserError: If a row of the data set is bad, the model does not fit, or the host keeps failing.
         KeyboardInterrupt: After the interrupted trial was closed.
     """
     began_s = time.monotonic()
-    lost: list[LoaderConfig] = []
-    if not new:
-        lost = [t.config for t in store.recover(study)]
-        data = store.data(study)
+    store, progress = session.store, session.progress
+    lost = [t.config for t in session.claim()]
+    if not session.new:
+        data = store.data(session.study)
         if _finished(data) >= total:
             return data
-    prepared = objective.prepare(study.remember, progress.trial_text)
-    study = replace(study, remember=dict(prepared.remember), facts=dict(prepared.facts))
-    if new:
-        store.create_study(study, max_workers=max_workers)
-    else:
-        store.set_remember(study)
+    study = session.ready()
     stopped = "interrupted"
     try:
-        for ceiling in prepared.ceilings:
-            store.add_ceiling(study, ceiling)
         data = store.data(study)
         progress.prepared(data)
         losses = 0
         while _finished(data) < total:
-            config, origin = next_configuration(data, space, total)
+            config, origin = _next(data, space, total)
             if lost:
                 config, origin = lost.pop(0), "retry"
-            trial = _run_trial(store, study, objective, config, origin, policy, total, _finished(data), progress)
+            trial = _run_trial(session, config, origin, policy, total, _finished(data))
             data = store.data(study)
             progress.trial_finished(trial, data)
             losses = losses + 1 if trial.state == "failed" else 0
             if losses >= MAX_LOSSES:
                 stopped = f"{losses} trials lost in a row"
-                raise _host_not_fit(trial)
+                raise host_not_fit(trial.outcome if isinstance(trial.outcome, Crash) else None)
             if losses:
                 lost.insert(0, config)
         stopped = f"{total} trials done"
@@ -86,30 +72,30 @@ def run_study(
     return store.data(study)
 
 
+def _next(data: StudyData, space: SearchSpace, total: int) -> tuple[LoaderConfig, Origin]:
+    """Return what is measured next and why."""
+    if is_self_test(data.study):
+        return space.baseline, "repeat" if data.trials else "baseline"
+    return next_configuration(data, space, total)
+
+
 def _run_trial(
-    store: Store,
-    study: StudyRecord,
-    objective: Objective,
-    config: LoaderConfig,
-    origin: Origin,
-    policy: ScorePolicy,
-    total: int,
-    finished: int,
-    progress: Progress,
+    session: Session, config: LoaderConfig, origin: Origin, policy: ScorePolicy, total: int, finished: int
 ) -> TrialRecord:
     """Return the trial, stored: complete, or failed when nothing was learnt of the configuration."""
+    store, study, progress = session.store, session.study, session.progress
     trial = store.begin_trial(study, config, origin)
     progress.trial_started(finished, total, config, origin)
     outcome: Outcome | None = None
     try:
-        outcome = objective.measure(config, progress.trial_text)
+        outcome = session.objective.measure(config, progress.trial_text)
     finally:
         if outcome is None:
             store.lose_trial(study, trial, "interrupted")
     if isinstance(outcome, Crash) and outcome.blame != "config":
         lost = store.lose_trial(study, trial, outcome.message, outcome)
         if outcome.blame in ("data", "user"):
-            raise _cannot_go_on(outcome)
+            raise cannot_go_on(outcome)
         return lost
     progress.trial_text("storing")
     return store.finish_trial(study, trial, outcome, score(outcome, policy))
@@ -117,24 +103,3 @@ def _run_trial(
 
 def _finished(data: StudyData) -> int:
     return sum(t.state == "complete" for t in data.trials)
-
-
-def _cannot_go_on(crash: Crash) -> UserError:
-    tail = [line for line in crash.log_tail.strip().splitlines() if line.strip()][-1:]
-    return UserError(
-        f"{crash.kind.replace('_', ' ')}: {crash.message}",
-        "no loader setting cures this, so the study stops; what was measured is kept"
-        + "".join(f"\n  {t}" for t in tail),
-        crash.remedy,
-        exit_code=EXIT_NO_RESULT,
-    )
-
-
-def _host_not_fit(trial: TrialRecord) -> UserError:
-    message = trial.outcome.message if isinstance(trial.outcome, Crash) else "the training process was lost"
-    return UserError(
-        f"{MAX_LOSSES} trials in a row were lost: {message}",
-        "the host failed, not the configuration; what was measured is kept",
-        "tuner doctor",
-        exit_code=3,
-    )

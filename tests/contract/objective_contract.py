@@ -116,6 +116,19 @@ class ObjectiveContract:
         assert all(ceiling.samples_per_s > 0 for ceiling in prepared.ceilings)
         assert json.loads(json.dumps(dict(prepared.remember))) == dict(prepared.remember)
 
+    def test_one_more_ceiling(self, objective: Objective) -> None:
+        """A ceiling asked for later trained the same tokens as the first ones, without a loader; or there is none."""
+        first = self.prepared(objective).ceilings
+        later = objective.ceiling(lambda _text: None)
+        if later is None:
+            assert objective.name == "replay", "only a recording has no more"
+            return
+        assert later.samples_per_s > 0
+        assert later.tokens == first[-1].tokens
+        assert later.raw is not None
+        assert later.raw.kind == "ceiling"
+        assert sum(later.raw.steps.data_wait_s) <= 0.01 * sum(later.raw.steps.step_s)
+
     def test_measure_returns_an_outcome_for_every_configuration(self, objective: Objective) -> None:
         """No configuration raises; each is a crash with a remedy or has a throughput."""
         for config, outcome in self.outcomes(objective).items():

@@ -74,7 +74,7 @@ def test_a_run_with_bad_input(folder: Path, name: str) -> None:
     assert files(folder) == before
 
 
-@pytest.mark.parametrize("command", ["show", "export", "dashboard"])
+@pytest.mark.parametrize("command", ["show", "confirm", "export", "dashboard"])
 def test_reading_what_is_not_there(tmp_path: Path, command: str) -> None:
     """A missing database is an error of storage and is not made by asking for it."""
     done = tuner(command, cwd=tmp_path, code=4)
@@ -84,10 +84,10 @@ def test_reading_what_is_not_there(tmp_path: Path, command: str) -> None:
 
 def test_studies_that_cannot_be_shown_or_joined(tmp_path: Path) -> None:
     """An unknown study is named with the known ones; another workload under the name is refused; nothing changes."""
-    tuner("run", "--objective", "synthetic", "--trials", "2", "--study", "mine", cwd=tmp_path)
+    tuner("run", "--objective", "synthetic", "--trials", "2", "--no-confirm", "--study", "mine", cwd=tmp_path)
     with sqlite3.connect(tmp_path / "tuner.db") as connection:
         before = list(connection.iterdump())
-    for command in ("show", "export"):
+    for command in ("show", "confirm", "export"):
         done = tuner(command, "--study", "other", cwd=tmp_path, code=1)
         assert "'other'" in done.stderr
         assert "mine" in done.stderr

@@ -5,14 +5,11 @@ Runs in: parent. *Not covered*: the flags themselves (`tuner.export`), which set
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tuner.cli.options import DEFAULT_STORAGE, JsonOption, StorageOption, StudyOption, TargetOption, find_study
-
-if TYPE_CHECKING:
-    from tuner.report import Report
 
 
 def export(
@@ -34,6 +31,7 @@ def export(
     """
     from objectives.errors import EXIT_NO_RESULT, UserError
     from storage.store import open_store
+    from tuner.confirmed import allowed
     from tuner.export import export_line, unmeasured, unsupported
     from tuner.pooling import varied_knobs
     from tuner.report import build_report
@@ -43,15 +41,14 @@ def export(
         data = store.data(record, raw=True)
     report = build_report(data)
     if configuration is None:
-        if report.best is None or report.recommended is None:
+        if report.best is None:
             raise UserError(
                 f"study '{record.name}' has no usable configuration",
                 "every configuration crashed or ran out of memory headroom",
                 f"tuner show --study {record.name}",
                 exit_code=EXIT_NO_RESULT,
             )
-        chosen = report.best.config if force else report.recommended
-        confirmed = _status(report, force)
+        chosen = report.best.config
     else:
         known = {t.config.key: t.config for t in data.trials if t.state == "complete"}
         if configuration not in known:
@@ -60,13 +57,13 @@ def export(
                 f"measured: {', '.join(sorted(known))}",
                 f"tuner show --study {record.name}",
             )
-        chosen, confirmed = known[configuration], "chosen by hand, not by the study"
+        chosen = known[configuration]
+    chosen, said = allowed(data, chosen, force=force)
     chosen, notes = unmeasured(chosen, varied_knobs(data.trials), target)
     chosen, dropped = unsupported(chosen, target)
     for note in [*notes, *dropped]:
         typer.echo(f"note: {note}", err=True)
-    if confirmed:
-        typer.echo(f"note: {confirmed}", err=True)
+    typer.echo(f"note: {said}", err=True)
     line = export_line(chosen, target)
     if json:
         import json as codec
@@ -77,19 +74,3 @@ def export(
         typer.echo(codec.dumps({**head, **asdict(chosen)}))
     else:
         typer.echo(line)
-
-
-def _status(report: Report, force: bool) -> str | None:
-    """Return what is to be said of the exported settings, or None if they are confirmed or the defaults."""
-    assert report.best is not None
-    best = report.best.config.key
-    if report.verdict == "not confirmed":
-        return f"{best} is not confirmed by an interleaved re-measurement; tuner confirm --study {report.study}"
-    if report.verdict == "not resolved":
-        return f"the re-measurement of {best} did not resolve whether it is faster"
-    if report.verdict in ("no difference", "regressed"):
-        found = "no difference" if report.verdict == "no difference" else "a loss"
-        if force:
-            return f"the re-measurement of {best} showed {found}; exported because of --force"
-        return f"the re-measurement of {best} showed {found}: these are the defaults of {report.baseline_of}"
-    return None

@@ -18,7 +18,7 @@ import typer
 from typer.exceptions import TyperException
 
 from objectives.errors import EXIT_INTERRUPTED, EXIT_NO_RESULT, EXIT_USAGE, UserError
-from tuner.cli import context, dashboard, doctor, export, run, show
+from tuner.cli import confirm, context, dashboard, doctor, export, probe, run, show
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -29,8 +29,10 @@ app = typer.Typer(
 )
 
 app.command("doctor")(doctor.doctor)
+app.command("probe")(probe.probe)
 app.command("run")(run.run)
 app.command("show")(show.show)
+app.command("confirm")(confirm.confirm)
 app.command("export")(export.export)
 app.command("dashboard")(dashboard.dashboard)
 

@@ -5,7 +5,6 @@ Runs in: parent. *Not covered*: options of one command alone.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -21,6 +20,13 @@ StorageOption = Annotated[
     typer.Option(help="Database of the studies: a file, or an SQLAlchemy URL that Optuna accepts.", metavar="PATH|URL"),
 ]
 StudyOption = Annotated[str | None, typer.Option(help="Name of the study. Default: the latest one.", metavar="NAME")]
+NewStudyOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Name of the study; options that are not given are those it was made with. Default: the data set's name.",
+        metavar="NAME",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 Target = Literal["swift", "swift3", "swift2"]
 TargetOption = Annotated[
@@ -54,8 +60,3 @@ def find_study(store: Store, name: str | None, command: str) -> StudyRecord:
         f"tuner {command} --study {studies[-1].name}" if studies else "tuner run",
         exit_code=EXIT_NO_RESULT,
     )
-
-
-def study_name(dataset: str) -> str:
-    """Return the default name of a study: the data set's file name without its ending."""
-    return Path(dataset).stem or "study"

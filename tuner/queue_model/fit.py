@@ -20,6 +20,7 @@ from tuner.queue_model.contention import Contention, fit_contention, slice_level
 from tuner.queue_model.donors import lanes_for, starts_for, tiled
 from tuner.queue_model.evidence import Window, windows_of
 from tuner.queue_model.recursion import Array, Ints, Lanes, joined, run_lanes
+from tuner.queue_model.terms import terms_of
 
 FACTORS = np.array([0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.45])
 """Grid of the factor on services. Rates of a loader that drains are 6 to 25 % better than those while it trains."""
@@ -66,16 +67,18 @@ class QueueModel:
 
 def fit_model(data: StudyData) -> QueueModel | None:
     """Return the model of a study, or None if there are no series to fit it to: no trial, or a recorded table."""
-    identity, remember = data.study.identity, data.study.remember
-    batch_size = int(identity.get("workload.per_device_train_batch_size", identity.get("job.batch_size", 1)))
-    epochs = int(remember.get("epochs", 0))
     measured: list[tuple[LoaderConfig | None, Measurement]] = [(None, c) for c in settled(data.ceilings)]
     for trial in data.trials:
         if trial.state == "complete" and isinstance(trial.outcome, Measurement):
             measured.append((trial.config, trial.outcome))
-    epoch_batches = int(remember.get("epoch_batches", 0))
-    cpus = float(data.study.facts.get("synthetic.cores") or data.study.host.get("usable_cpus") or math.inf)
-    return fit_slices(measured, epochs=epochs, epoch_batches=epoch_batches, batch_size=batch_size, usable_cpus=cpus)
+    terms = terms_of(data.study)
+    return fit_slices(
+        measured,
+        epochs=terms.epochs,
+        epoch_batches=terms.epoch_batches,
+        batch_size=terms.batch_size,
+        usable_cpus=terms.usable_cpus,
+    )
 
 
 def fit_slices(
