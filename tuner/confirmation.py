@@ -19,6 +19,7 @@ from objectives.estimate import t_quantile
 from objectives.schema import LoaderConfig, Measurement
 from storage.records import Arm, ConfirmationSlice
 from tuner.queue_model.arms import ARMS, Arms, ArmTimes, arm_times, arms_of
+from tuner.queue_model.terms import SliceTerms
 
 ORDER = ("baseline", "finalist", "finalist", "baseline")
 """Slices of one round: drift that is linear in time cancels."""
@@ -107,7 +108,7 @@ def judge(
     if rounds < 2:
         raise ValueError(f"slices must hold at least 2 complete rounds but got {rounds}.")
     configs: dict[Arm, LoaderConfig] = {"baseline": baseline, "finalist": finalist}
-    arms = arms_of(whole, configs, epochs=epochs, epoch_batches=epoch_batches, batch_size=batch_size)
+    arms = arms_of(whole, configs, SliceTerms(epochs, epoch_batches, batch_size, usable_cpus))
     loaded = _loaded(whole, configs, usable_cpus)
     effect = _compute_effect(whole, WIDE_PRIOR_SD if loaded else TIGHT_PRIOR_SD)
     gain, error, slope, saved, saved_error = _loader_effect(arms, effect.shrunk)

@@ -6,9 +6,10 @@ measure never pays for it. *Not covered*: what is measured then (`tuner.study`, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from objectives.protocol import Objective
+from objectives.protocol import JsonScalar, Objective
 from storage.records import StudyRecord, TrialRecord
 from storage.store import Store
 from tuner.progress import Progress
@@ -50,6 +51,11 @@ class Session:
         lost = self.store.recover(self.study)
         self.store.set_remember(self.study)  # the options: an older version kept none
         return lost
+
+    def remember(self, fixed: Mapping[str, JsonScalar]) -> None:
+        """Store what is fixed for the rest of the study."""
+        self.study = replace(self.study, remember=dict(fixed))
+        self.store.set_remember(self.study)
 
     def ready(self) -> StudyRecord:
         """Make the objective ready, store the study and the ceilings, and return the study as it is stored.

@@ -74,7 +74,7 @@ def confirm(store: Store, objective: Objective, judge: Judge, **more: Any) -> Ju
     """Run a confirmation."""
     given: dict[str, Any] = {"baseline": BASELINE, "finalist": FINALIST, "rounds": LOOKS[-1], **more}
     progress = Progress(io.StringIO())
-    return run_confirmation(store, RECORD, objective, usable_cpus=8, progress=progress, judge=judge, **given)  # type: ignore[arg-type]
+    return run_confirmation(store, RECORD, objective, progress=progress, judge=judge, **given)  # type: ignore[arg-type]
 
 
 def stored(store: Store) -> Confirmation:

@@ -16,6 +16,7 @@ from tuner.queue_model.contention import PRIOR_MEAN, fit_contention, slice_level
 from tuner.queue_model.fit import fit_model
 from tuner.queue_model.predict import predict
 from tuner.queue_model.recursion import Lanes, run_lanes
+from tuner.queue_model.terms import SliceTerms
 
 JOB = SyntheticJob(slice_noise_sd=0.0, step_noise_sd=0.05)
 """12 steps inside an epoch of 100, accumulation 8: data-bound with 1 worker, enough with 4."""
@@ -141,7 +142,7 @@ def test_no_model_without_series():
 def test_arms_go_by_their_labels():
     """Two arms of equal settings keep their own windows: nothing looks at the settings to tell them apart."""
     arms: dict = {"baseline": BASELINE, "finalist": LoaderConfig(1, 2, True, True)}
-    found = arms_of(rounds_of(JOB, arms, 2), arms, epochs=0, epoch_batches=800, batch_size=1)
+    found = arms_of(rounds_of(JOB, arms, 2), arms, SliceTerms(0, 800, 1, 8))
     assert found.of("baseline").tolist() == [True, False, False, True] * 2
     assert found.of("finalist").tolist() == [False, True, True, False] * 2
 

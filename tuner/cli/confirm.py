@@ -42,7 +42,7 @@ def confirm(
     with open_store(storage, create=False) as store:
         record = find_study(store, study, "confirm")
         values = stored_values(record)
-        chosen = _chosen(store.data(record), finalist)
+        chosen = _chosen(store.data(record, raw=True), finalist)
     asked = Asked(values, frozenset(values))
     with open_work(asked, name=record.name, storage=storage, quiet=True) as work:
         progress = work.session.progress

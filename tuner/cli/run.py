@@ -39,6 +39,7 @@ def run(
     from tuner.cli.show import print_report
     from tuner.cli.work import confirm as confirm_finalist
     from tuner.cli.work import finalist_to_confirm, open_work
+    from tuner.export import with_flags
     from tuner.render import to_markdown
     from tuner.report import build_report
     from tuner.study import run_study
@@ -52,7 +53,14 @@ def run(
         if trials > count and not work.self_test:
             progress.note(f"{trials} trials, {count} configurations: some are measured more than once")
         try:
-            data = run_study(session, work.setup.space, policy=work.policy, total=trials, early_stop=early_stop)
+            data = run_study(
+                session,
+                work.setup.space,
+                policy=work.policy,
+                total=trials,
+                early_stop=early_stop,
+                choose_length="slice_seconds" not in asked.given,
+            )
             if confirm:
                 best = build_report(data).best
                 finalist, why = finalist_to_confirm(work, data, best.config if best else None)
@@ -67,9 +75,9 @@ def run(
                 raise  # nothing was measured yet, not even begun
             interrupted = True
         progress.close()
-        data = work.data()
+        data = work.data(raw=True)
         if not interrupted or any(t.state == "complete" for t in data.trials):
-            report = build_report(data, storage=None if storage == DEFAULT_STORAGE else storage)
+            report = with_flags(build_report(data, storage=None if storage == DEFAULT_STORAGE else storage), data)
             session.store.set_note(session.study, to_markdown(report))
             print_report(report, json)
     if interrupted:

@@ -17,6 +17,7 @@ from storage.records import Arm, ConfirmationSlice
 from tuner.queue_model.donors import lanes_for, starts_for
 from tuner.queue_model.evidence import Window, windows_of
 from tuner.queue_model.recursion import Array, Ints, average_waits, joined, run_lanes
+from tuner.queue_model.terms import SliceTerms
 
 ARMS: tuple[Arm, Arm] = ("baseline", "finalist")
 
@@ -58,19 +59,14 @@ class ArmTimes:
 def arms_of(
     slices: Sequence[ConfirmationSlice],
     configs: Mapping[Arm, LoaderConfig],
-    *,
-    epochs: int,
-    epoch_batches: int,
-    batch_size: int,
+    terms: SliceTerms,
 ) -> Arms:
     """Return the windows of the slices that have their series.
 
     Args:
         slices: Of complete rounds.
         configs: Settings behind each label.
-        epochs: Whole epochs of a slice; 0 if it is a part of one.
-        epoch_batches: Batches of a real epoch; 0 if not known.
-        batch_size: Samples of a full batch.
+        terms: What slices are made of.
     """
     windows: list[Window] = []
     arm: list[Arm] = []
@@ -78,21 +74,20 @@ def arms_of(
     for index, part in enumerate(slices):
         if not isinstance(part.outcome, Measurement):
             continue
-        found = windows_of(part.outcome, configs[part.arm], index=index, epochs=epochs, batch_size=batch_size)
+        found = windows_of(part.outcome, configs[part.arm], index=index, terms=terms)
         windows.extend(found)
         arm.extend([part.arm] * len(found))
         rounds.extend([part.round] * len(found))
     longest = max((w.groups for w in windows), key=len, default=np.empty(0, dtype=np.int64))
     kept = [i for i, w in enumerate(windows) if np.array_equal(w.groups, longest)]
-    batches = int(longest.sum())
     return Arms(
         windows=tuple(windows[i] for i in kept),
         arm=tuple(arm[i] for i in kept),
         round=np.array([rounds[i] for i in kept], dtype=np.int64),
         configs=configs,
         groups=longest,
-        whole_epochs=epochs > 0,
-        epoch_windows=1.0 if epochs > 0 or not epoch_batches else max(1.0, epoch_batches / max(batches, 1)),
+        whole_epochs=terms.epochs > 0,
+        epoch_windows=terms.epoch_windows(int(longest.sum())),
     )
 
 

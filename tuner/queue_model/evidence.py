@@ -14,6 +14,7 @@ import numpy as np
 
 from objectives.schema import LoaderConfig, Measurement, RawSlice
 from tuner.queue_model.recursion import Array, Ints
+from tuner.queue_model.terms import SliceTerms
 
 Point = tuple[int, int, float]
 """Workers of the loader, a worker's place among them, and when it began, in seconds after the epoch's beginning."""
@@ -47,26 +48,23 @@ class Window:
     """Starts of workers that were kept, or of the trainer's own reading."""
 
 
-def windows_of(
-    measurement: Measurement, config: LoaderConfig | None, *, index: int, epochs: int, batch_size: int
-) -> list[Window]:
+def windows_of(measurement: Measurement, config: LoaderConfig | None, *, index: int, terms: SliceTerms) -> list[Window]:
     """Return the windows of one slice; none if its series are missing or broken off.
 
     Args:
         measurement: The slice.
         config: Its configuration; None for a ceiling.
         index: Its place among the slices.
-        epochs: Whole epochs it is meant to hold; 0 for a part of one.
-        batch_size: Samples of a full batch.
+        terms: What slices of this study are made of; one of whole epochs may hold more or fewer than others.
     """
     raw = measurement.raw
     if raw is None or len(raw.steps) == 0:
         return []
     steps = len(raw.steps)
-    parts = max(epochs, 1)
+    sizes = _groups(raw, terms.batch_size)
+    parts = max(round(sizes.sum() / terms.epoch_batches), 1) if terms.epochs and terms.epoch_batches else 1
     if steps % parts:
         return []
-    sizes = _groups(raw, batch_size)
     length = steps // parts
     found = []
     for part in range(parts):

@@ -20,7 +20,7 @@ from tuner.queue_model.contention import Contention, fit_contention, slice_level
 from tuner.queue_model.donors import lanes_for, starts_for, tiled
 from tuner.queue_model.evidence import Window, windows_of
 from tuner.queue_model.recursion import Array, Ints, Lanes, joined, run_lanes
-from tuner.queue_model.terms import terms_of
+from tuner.queue_model.terms import SliceTerms, terms_of
 
 FACTORS = np.array([0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.45])
 """Grid of the factor on services. Rates of a loader that drains are 6 to 25 % better than those while it trains."""
@@ -71,36 +71,19 @@ def fit_model(data: StudyData) -> QueueModel | None:
     for trial in data.trials:
         if trial.state == "complete" and isinstance(trial.outcome, Measurement):
             measured.append((trial.config, trial.outcome))
-    terms = terms_of(data.study)
-    return fit_slices(
-        measured,
-        epochs=terms.epochs,
-        epoch_batches=terms.epoch_batches,
-        batch_size=terms.batch_size,
-        usable_cpus=terms.usable_cpus,
-    )
+    return fit_slices(measured, terms_of(data.study))
 
 
-def fit_slices(
-    measured: Sequence[tuple[LoaderConfig | None, Measurement]],
-    *,
-    epochs: int,
-    epoch_batches: int,
-    batch_size: int,
-    usable_cpus: float,
-) -> QueueModel | None:
+def fit_slices(measured: Sequence[tuple[LoaderConfig | None, Measurement]], terms: SliceTerms) -> QueueModel | None:
     """Return the model of these slices; None without a slice of a trial that has its series.
 
     Args:
         measured: Configuration (None: ceiling) and slice, in order.
-        epochs: Whole epochs of a slice; 0 if it is a part of one.
-        epoch_batches: Batches of a real epoch; 0 if not known.
-        batch_size: Samples of a full batch.
-        usable_cpus: CPUs that trainer and workers share.
+        terms: What slices are made of, and what trainer and workers share.
     """
     windows: list[Window] = []
     for index, (config, measurement) in enumerate(measured):
-        windows.extend(windows_of(measurement, config, index=index, epochs=epochs, batch_size=batch_size))
+        windows.extend(windows_of(measurement, config, index=index, terms=terms))
     trials = [w for w in windows if w.config is not None]
     if not trials:
         return None
@@ -110,7 +93,7 @@ def fit_slices(
     slices = np.array([w.slice for w in windows])
     by_slice = [np.concatenate([w.compute_s for w in windows if w.slice == s]) for s in dict.fromkeys(slices)]
     order = list(dict.fromkeys(slices))
-    loaded_from = _loaded_from(measured, usable_cpus)
+    loaded_from = _loaded_from(measured, terms.usable_cpus)
     load = np.array([load_of(measured[s][0], loaded_from) for s in order])
     contention = fit_contention(slice_levels(by_slice), load)
     relief = {s: math.exp(-contention.mean * x) for s, x in zip(order, load, strict=True)}
@@ -120,8 +103,8 @@ def fit_slices(
         windows=tuple(windows),
         groups=longest.groups,
         samples=longest.samples,
-        whole_epochs=epochs > 0,
-        epoch_windows=1.0 if epochs > 0 or not epoch_batches else max(1.0, epoch_batches / batches),
+        whole_epochs=terms.epochs > 0,
+        epoch_windows=terms.epoch_windows(batches),
         base_compute_s=base_s,
         window_slices=slices,
         factor=1.0,

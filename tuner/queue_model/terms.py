@@ -23,6 +23,12 @@ class SliceTerms:
     """Samples of a full batch."""
     usable_cpus: float
 
+    def epoch_windows(self, batches: int) -> float:
+        """Return how many parts of so many batches a real epoch has; 1 where slices hold whole ones."""
+        if self.epochs or not self.epoch_batches or not batches:
+            return 1.0
+        return max(1.0, self.epoch_batches / batches)
+
 
 def terms_of(study: StudyRecord) -> SliceTerms:
     """Return the terms of a study as its record has them."""
