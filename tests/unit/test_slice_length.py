@@ -119,13 +119,9 @@ def test_the_length_is_fixed_once_after_five_slices() -> None:
     assert remembered["timed_steps"] == best_length([t.outcome for t in data.trials], 2.0)  # type: ignore[misc]
     assert fix_length(Ruler(), replace(data, study=replace(data.study, remember=dict(remembered)))) is None
     assert fix_length(object(), data) is None
-    assert [
-        is_due(d) for d in (a_study(4), data, replace(data, study=replace(data.study, remember=dict(remembered))))
-    ] == [
-        False,
-        True,
-        False,
-    ]
+    again = replace(data, study=replace(data.study, remember=dict(remembered)))
+    assert [is_due(Ruler(), d) for d in (a_study(4), data, again)] == [False, True, False]
+    assert not is_due(object(), data)
 
 
 def test_slices_that_cannot_tell_keep_the_length() -> None:
