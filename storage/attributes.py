@@ -32,7 +32,8 @@ MIN_MAX_PREFETCH = 16
 
 SHOWN = (
     "samples_per_s", "tokens_per_s", "step_s", "wait_fraction", "h2d_fraction", "gpu_util_fraction",
-    "cpu_busy_fraction", "run_delay_fraction", "peak_memory_fraction", "startup_s", "restart_s", "timed_s",
+    "cpu_busy_fraction", "own_cpu_fraction", "run_delay_fraction", "peak_memory_fraction", "startup_s", "restart_s",
+    "timed_s",
 )  # fmt: skip
 """Figures of a measurement that the dashboard shows as columns."""
 
