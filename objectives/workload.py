@@ -21,6 +21,7 @@ from objectives.rows import RowSummary, check_rows
 from objectives.schema import Workload
 
 EMBEDDED = "embedded"
+LONGEST_DELAY_MS = 10_000.0
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -47,6 +48,12 @@ def resolve(workload: Workload) -> ResolvedWorkload:
     Raises:
         UserError: If a part is missing or cannot be what it is meant to be.
     """
+    if not 0.0 <= workload.row_delay_ms <= LONGEST_DELAY_MS:  # also refuses NaN
+        raise UserError(
+            f"--row-delay-ms {workload.row_delay_ms:g}",
+            f"a row may be delayed by 0 to {LONGEST_DELAY_MS:g} ms: a slice that tells nothing for long is ended",
+            "tuner run --row-delay-ms 50",
+        )
     warnings: list[str] = []
     model_path, brings_tokenizer = _model(workload.model)
     if workload.tokenizer is not None:

@@ -178,3 +178,14 @@ def test_rich_is_not_imported_for_a_pipe():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     assert (ran.stdout, ran.stderr) == ("set()\n", "x\n")
+
+
+def test_rows_that_the_trainer_would_drop_are_told_once() -> None:
+    """Rows over `max_length` are a warning before the first trial, with what to do; none of them is no word."""
+    stream = io.StringIO()
+    for count in (3.0, 0.0):
+        Progress(stream).prepared(study_data([], facts={"long_rows": count, "touched_rows": 50.0}))
+    told = [line for line in stream.getvalue().splitlines() if line.startswith("warning:")]
+    assert len(told) == 1
+    assert "3 of 50 rows" in told[0]
+    assert "--truncation_strategy" in told[0]

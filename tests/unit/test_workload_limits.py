@@ -1,13 +1,17 @@
-"""A study's slices take another length: whole epochs stay whole, and the others inside one epoch."""
+"""A study's slices take another length, and rows another time: what is kept and what is refused."""
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from objectives.errors import UserError
 from objectives.lora import LoraObjective
 from objectives.protocol import Resizable
 from objectives.resizing import resized
-from objectives.schema import SlicePlan
+from objectives.schema import SlicePlan, Workload
+from objectives.workload import resolve
 
 
 @pytest.mark.parametrize(
@@ -20,6 +24,13 @@ def test_a_new_length_keeps_the_kind_of_slice(
     """50 rows are 4 groups of 16, or 50 single steps; what is asked becomes the nearest that is possible."""
     plan = SlicePlan(timed_steps=12, epochs=epochs, epoch_batches=50)
     assert resized(plan, asked, accumulation) == SlicePlan(timed_steps=steps, epochs=kept, epoch_batches=50)
+
+
+@pytest.mark.parametrize("delay_ms", [-1.0, math.nan, math.inf, 60_000.0])
+def test_a_delay_no_slice_survives_is_refused(delay_ms: float) -> None:
+    """What cannot be slept, or would look like a hang, is refused before anything is started."""
+    with pytest.raises(UserError, match="--row-delay-ms"):
+        resolve(Workload(row_delay_ms=delay_ms))
 
 
 def test_a_length_is_at_least_a_step() -> None:
