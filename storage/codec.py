@@ -102,7 +102,7 @@ def encode_outcome(outcome: Outcome) -> SliceRows:
 
 def decode_outcome(rows: SliceRows) -> Outcome:
     """Return the outcome of a slice's rows."""
-    columns = rows.columns
+    columns = {**_empty(), **rows.columns}  # a table of an older version lacks the newest until it is migrated
     if columns["outcome"] == "crash":
         named = {name: columns[name] for name in CRASHED}
         peak = columns["peak_memory_fraction"]
@@ -112,7 +112,7 @@ def decode_outcome(rows: SliceRows) -> Outcome:
     if columns["raw_json"] is not None:
         steps, batches = _series(StepSeries, rows.steps), _series(BatchSeries, rows.batches)
         raw = RawSlice(steps=steps, batches=batches, **json.loads(columns["raw_json"]))
-    load = tuple(LoadSample(**{f.name: row[f.name] for f in fields(LoadSample)}) for row in rows.load)
+    load = tuple(LoadSample(**{f.name: row[f.name] for f in fields(LoadSample) if f.name in row}) for row in rows.load)
     return Measurement(raw=raw, load=load, **{name: columns[name] for name in MEASURED})
 
 

@@ -12,14 +12,21 @@ from sqlalchemy import Connection, Engine, select, text, update
 from sqlalchemy.schema import CreateColumn
 
 from storage.queries import present
-from storage.tables import SCHEMA_VERSION, Base, TunerConfirmation, TunerSchema, TunerSlice, TunerStudy
+from storage.tables import SCHEMA_VERSION, Base, TunerConfirmation, TunerLoad, TunerSchema, TunerSlice, TunerStudy
 
 TABLES: dict[int, tuple[Any, ...]] = {2: (TunerConfirmation,)}
 """New tables by the version that brought them."""
 
 COLUMNS: dict[int, dict[Any, tuple[str, ...]]] = {
-    2: {TunerStudy: ("options_json",), TunerSlice: ("confirmation_uuid", "round", "arm")}
-}
+    2: {
+        TunerStudy: ("options_json",),
+        TunerSlice: (
+            "confirmation_uuid", "round", "arm",
+            "own_cpu_fraction", "foreign_cpu_fraction", "gpu_clock_hz", "gpu_other_processes", "log_bytes",
+        ),
+        TunerLoad: ("gpu_clock_hz", "gpu_other_processes"),
+    }
+}  # fmt: skip
 """New columns by the version that brought them. All may be empty, so that the rows that are there stay valid."""
 
 

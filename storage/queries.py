@@ -199,7 +199,8 @@ def _read_series(connection: Connection, uuids: Collection[str]) -> dict[str, di
     found: dict[str, dict[str, list[Row]]] = {}
     for name, table in SERIES.items():
         by_slice: dict[str, list[Row]] = defaultdict(list)
-        query = select(table.__table__).where(table.slice_uuid.in_(uuids)).order_by(table.slice_uuid, table.position)
+        columns = present(connection, table)
+        query = select(*columns).where(table.slice_uuid.in_(uuids)).order_by(table.slice_uuid, table.position)
         for row in connection.execute(query).mappings():
             values = dict(row)
             by_slice[values.pop("slice_uuid")].append(values)
