@@ -120,7 +120,7 @@ def _half_width_per_s(steps: StepSeries, left_out: int, samples_per_s: float) ->
     return t_quantile(0.975, n - 1) * standard_error_s / per_sample_s * samples_per_s
 
 
-def t_quantile(probability: float, degrees: int) -> float:
+def t_quantile(probability: float, degrees: float) -> float:
     """Return Student's t quantile by its expansion around the normal one (Abramowitz and Stegun 26.7.5).
 
     Within 1 % of the exact value from 3 degrees of freedom on; the child's interpreter need not have scipy.

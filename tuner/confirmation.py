@@ -10,7 +10,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -116,9 +116,12 @@ def judge(
     last = rounds >= max_rounds
 
     def half(level: float) -> float:
-        """Return the half-width at a two-sided error; the prior is no error that another look could repeat."""
+        """Return the half-width at a two-sided error.
+
+        The tight prior is knowledge, no error that another look could repeat; the wide one is none.
+        """
         own = max(
-            t_quantile(1 - ERROR / 2, 2 * rounds - 1) * effect.posterior_sd,
+            t_quantile(1 - (level if loaded else ERROR) / 2, effect.degrees) * effect.posterior_sd,
             t_quantile(1 - level / 2, 2 * rounds - 1) * effect.kept * effect.standard_error,
         )
         return math.hypot(t_quantile(1 - level / 2, rounds - 1) * error, slope * own)
@@ -150,6 +153,15 @@ class _ComputeEffect:
     standard_error: float
     prior_sd: float
     slice_sd: float
+    pairs: int
+
+    @property
+    def degrees(self) -> float:
+        """Return the degrees of freedom of the posterior: the more the prior leads, the surer its width.
+
+        Satterthwaite (1946): the relative change of the posterior variance with that of the seen one is `kept`.
+        """
+        return (self.pairs - 1) / self.kept**2
 
     @property
     def kept(self) -> float:
@@ -190,7 +202,9 @@ def _compute_effect(slices: Sequence[ConfirmationSlice], prior_sd: float) -> _Co
     pairs = [(logs[i + 1] - logs[i]) * (1.0 if slices[i].arm == "baseline" else -1.0) for i in range(0, len(slices), 2)]
     standard_error = statistics.stdev(pairs) / math.sqrt(len(pairs))
     spread = [statistics.stdev(_logs_of(arm, slices, logs)) for arm in ARMS]
-    return _ComputeEffect(statistics.fmean(pairs), max(standard_error, 1e-6), prior_sd, statistics.fmean(spread))
+    return _ComputeEffect(
+        statistics.fmean(pairs), max(standard_error, 1e-6), prior_sd, statistics.fmean(spread), len(pairs)
+    )
 
 
 def _logs_of(arm: Arm, slices: Sequence[ConfirmationSlice], logs: Sequence[float]) -> list[float]:
@@ -231,7 +245,7 @@ def _rounds_needed(gain: float, rounds: int, error: float, slope: float, effect:
     """Return the rounds that should tell this gain from none, at this noise; None where a thousand would not."""
     for wanted in range(rounds + 1, MAX_ROUNDS_NEEDED):
         share = math.sqrt(rounds / wanted)
-        less = _ComputeEffect(effect.seen, effect.standard_error * share, effect.prior_sd, effect.slice_sd)
+        less = replace(effect, standard_error=effect.standard_error * share, pairs=2 * wanted)
         half_width = t_quantile(1 - ERROR / 2, wanted - 1) * math.hypot(error * share, slope * less.posterior_sd)
         if half_width < max(abs(gain) - GAIN_FRACTION, MARGIN - abs(gain)):
             return wanted
