@@ -87,7 +87,8 @@ def _run(part: str, options: argparse.Namespace) -> tuple[dict[str, list[dict[st
     pieces = [
         c
         for c in studies.chunks(runs, options.seed)
-        if options.only in c.cells[0].job.name and (not options.profile or c.cells[0].profile in options.profile)
+        if options.only in f"{c.cells[0].group}, {c.cells[0].job.name}"
+        and (not options.profile or c.cells[0].profile in options.profile)
     ]
     found, worst = studies.summarise_rows(_spread(studies.work, pieces, options.jobs, part))
     return (

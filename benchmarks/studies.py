@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -35,6 +35,7 @@ TRIALS = 15
 CEILINGS = 2
 CHUNK = 10
 PRODUCT, RAW = "product", "best_trial"
+HELD_OUT, SAME_ROWS = "held out", "held out, same rows"
 CONTENTIONS = ((0.0, True), (0.05, True), (0.05, False), (0.10, True), (0.10, False))
 """Harm of too many workers, and whether the kernel shows a part of it."""
 SHARE_PER_HELD_OUT = 20
@@ -55,7 +56,8 @@ class Cell:
     def job(self) -> Job:
         """Return the job on its host."""
         jobs = NAMED if self.group == "named" else _held_out()
-        return with_contention(jobs[self.surface], self.contention, self.visible)
+        job = replace(jobs[self.surface], same_rows=self.group == SAME_ROWS)
+        return with_contention(job, self.contention, self.visible)
 
     @property
     def harm(self) -> str:
@@ -72,7 +74,10 @@ def cells() -> list[Cell]:
     """Return all cells: named jobs on every profile, with contention on `hard`; held-out jobs on `hard`."""
     found = [Cell("named", n, "hard", *harm) for n in range(len(NAMED)) for harm in CONTENTIONS]
     found += [Cell("named", n, p, 0.0, True) for n in range(len(NAMED)) for p in NAMES if p != "hard"]
-    return found + [Cell("held out", n, "hard", *harm) for n in range(len(_held_out())) for harm in CONTENTIONS]
+    found += [Cell(HELD_OUT, n, "hard", *harm) for n in range(len(_held_out())) for harm in CONTENTIONS]
+    return found + [
+        Cell(SAME_ROWS, n, "hard", *harm) for n in range(len(_held_out())) for harm in CONTENTIONS if harm[1]
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +160,7 @@ def _work(cell: Cell, chunk: Chunk) -> list[dict[str, Any]]:
                     **asdict(cell),
                     "harm": cell.harm,
                     "job": cell.job.name,
+                    "tail": cell.job.tail,
                     "n": n,
                     "method": method,
                     "choice": choice.key,
@@ -194,7 +200,10 @@ def summarise_rows(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]]
     for row in rows:
         name = row["job"] if row["group"] == "named" else row["group"]
         groups.setdefault((name, row["profile"], row["harm"], row["method"]), []).append(row)
-        if row["group"] == "held out" and row["method"] == PRODUCT:
+        if row["group"] != "named":
+            tail = f"{name}, {row['tail']} tails"
+            groups.setdefault((tail, row["profile"], row["harm"], row["method"]), []).append(row)
+        if row["group"] == HELD_OUT and row["method"] == PRODUCT:
             by_job.setdefault((row["job"], row["profile"], row["harm"], PRODUCT), []).append(row)
         if row["group"] == "named" and row["profile"] == "hard":
             groups.setdefault(("all named", row["profile"], row["harm"], row["method"]), []).append(row)
@@ -204,7 +213,8 @@ def summarise_rows(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]]
 
 
 def _order(key: tuple[str, ...]) -> tuple[Any, ...]:
-    names = [*(job.name for job in NAMED), "all named", "held out"]
+    names = [job.name for job in NAMED] + ["all named"]
+    names += [group + part for group in (HELD_OUT, SAME_ROWS) for part in ("", ", light tails", ", heavy tails")]
     methods = [PRODUCT, RAW, *LOSERS]
     return names.index(key[0]), NAMES.index(key[1]), key[2] != "none", key[2], methods.index(key[3])
 
@@ -233,11 +243,11 @@ def bars(lines: Sequence[dict[str, Any]]) -> list[Bar]:
     """Return the bars of this part: regret on held-out jobs, claims on all."""
     found: list[Bar] = []
     for line in lines:
-        if line["method"] != PRODUCT:
+        if line["method"] != PRODUCT or line["job"].endswith("tails"):
             continue
         label, runs = f"{line['job']}, {line['profile']}, contention {line['contention']}", line["studies"]
         found.append(at_most(f"claimed - true gain: {label}", abs(line["claimed - true %"]) / 100, 0.025, runs))
-        if line["job"] == "held out":
+        if line["job"] in (HELD_OUT, SAME_ROWS):
             harmed = line["contention"] != "none"
             found.append(at_most(f"regret median: {label}", line["regret median %"] / 100, 0.005, runs))
             found.append(

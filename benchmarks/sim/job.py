@@ -3,11 +3,13 @@
 Load: with as many workers as cores or more, compute takes `1 + contention` as long on average; where the kernel would
 show it, a part of that arrives as run-queue delay in few steps of few slices (recorded on 6 CPUs: 3.75 ± 2.35 % of
 compute with 6x4, 0.87 ± 0.83 % with 12x4, 1.10 ± 0.55 % with 8x8; below 0.1 % with fewer workers than cores).
-*Not covered*: the content of rows (batches of one slice are as good a sample of the data set as of another), memory.
+A truth is over all rows of the data set, whichever a slice reads.
+*Not covered*: memory, crashes, other load.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -26,6 +28,8 @@ VISIBLE_SHARE = 0.35
 """Part of the contention that shows as run-queue delay, on average."""
 VISIBLE_SHAPE = 2.5
 """Gamma shape of that delay between slices: recorded coefficients of variation are 0.5 to 0.95."""
+ROW_JITTER_SD = 0.1
+"""What the service of one and the same batch scatters from slice to slice."""
 SPIKE_CHANCE = 0.2
 """Share of a loaded slice's steps that carry the delay."""
 
@@ -51,6 +55,8 @@ class Job:
     """Services are 0.8 + 0.2 x exponential, or lognormal with a few batches several times longer."""
     contention: float = 0.0
     visible: bool = True
+    same_rows: bool = False
+    """Every slice reads the same rows, as real ones do: what is long in one slice is long in all of them."""
     startup_s: float = 0.2
     """Per worker."""
     drain_factor: float = 0.87
@@ -90,11 +96,14 @@ class Job:
         """Return what the loader costs; services are arrays over replicates, or floats without."""
         workers = max(1, config.num_workers)
         mean_s = factor * self.service_s * (1 + self.growth * (workers - 1)) * max(1.0, workers / self.cores)
+        rows = np.random.default_rng(zlib.crc32(self.name.encode())) if self.same_rows and factor == 1.0 else None
         buffer: list[Array] = []
 
         def service() -> float | Array:
             if not buffer:
-                drawn = mean_s * _shape(self.tail, rng, (64, replicates or 1))
+                drawn = mean_s * _shape(self.tail, rows or rng, (64, replicates or 1))
+                if rows is not None:
+                    drawn *= np.exp(ROW_JITTER_SD * rng.normal(size=drawn.shape) - ROW_JITTER_SD**2 / 2)
                 buffer.extend(drawn[::-1] if replicates else drawn[::-1, 0].tolist())
             return buffer.pop()
 
@@ -113,7 +122,7 @@ def _shape(tail: str, rng: np.random.Generator, size: tuple[int, int]) -> Array:
 
 def sample_times(job: Job, profile: str, configs: Sequence[LoaderConfig]) -> dict[LoaderConfig, float]:
     """Return seconds per batch in the long run, restarts and all, for every configuration."""
-    quiet = replace(job, name="", visible=True, contention=0.0)
+    quiet = replace(job, name="", visible=True, contention=0.0, same_rows=False)
     harmed = replace(quiet, contention=job.contention)
     return {c: _sample_time(harmed if job.loaded(c) else quiet, profile, c) for c in configs}
 
