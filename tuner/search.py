@@ -26,6 +26,9 @@ REPEAT_SHARE = 5
 MAX_SLICES = 2
 """Slices the sampler may spend on one configuration: on noise it would ask for the leader again and again."""
 
+FIRST_POINTS = 5
+"""Trials that are planned; they may be fewer, as some coincide."""
+
 PROBE_TRIALS = 3
 """Slices after which the queue model may say that there is nothing to gain."""
 
@@ -51,7 +54,7 @@ def next_configuration(data: StudyData, space: SearchSpace, total: int) -> tuple
         total: Trials the study is to have in all.
     """
     done = [t for t in data.trials if t.state == "complete"]
-    for config, origin in _first_points(data, space):
+    for config, origin in _first_points(data, space) if len(done) < FIRST_POINTS else ():
         if not any(t.config == config for t in done) and not _dominates_a_crash(config, done):
             return config, origin
     repeats = total // REPEAT_SHARE
@@ -84,7 +87,10 @@ def stop_reason(data: StudyData, space: SearchSpace) -> str | None:
         most = appraisal.headroom(base)[2]
         if most < HEADROOM_FRACTION:
             return f"at most {100 * most:.1f} % to gain: the loader is not the limit"
-    if any(not any(t.config == config for t in done) for config, _ in _first_points(data, space)):
+    if len(done) < FIRST_POINTS and any(
+        not any(t.config == config for t in done) and not _dominates_a_crash(config, done)
+        for config, _ in _first_points(data, space)
+    ):
         return None
     gains = [_best_gain(data, space, appraisal)]
     before = replace(data, trials=data.trials[:-1])
@@ -97,7 +103,7 @@ def stop_reason(data: StudyData, space: SearchSpace) -> str | None:
 
 def _best_gain(data: StudyData, space: SearchSpace, appraisal: Appraisal) -> float:
     """Return the largest expected gain over the choice of what may still be measured."""
-    chosen = select(data).best
+    chosen = select(data, appraisal).best
     if chosen is None:
         return math.inf
     done = [t for t in data.trials if t.state == "complete"]
@@ -108,7 +114,7 @@ def _best_gain(data: StudyData, space: SearchSpace, appraisal: Appraisal) -> flo
 def _by_model(data: StudyData, space: SearchSpace, appraisal: Appraisal) -> tuple[LoaderConfig, Origin]:
     """Return what is expected to beat the choice by most; a leader again once that is nothing worth the name."""
     done = [t for t in data.trials if t.state == "complete"]
-    chosen, candidates = select(data).best, _open_to(done, space)
+    chosen, candidates = select(data, appraisal).best, _open_to(done, space)
     if chosen is None or not candidates:
         return _something_else(done, space, done[-1].config), "search"
     gains = appraisal.expected_gains(chosen.config)

@@ -38,12 +38,16 @@ class Selection:
 Selector = Callable[[StudyData], Selection]
 
 
-def select(data: StudyData) -> Selection:
+def select(data: StudyData, appraisal: Appraisal | None = None) -> Selection:
     """Return the choice among the configurations that were measured, never crashed and left memory free.
 
     With series: the baseline, else the cheapest configuration, whose expected loss by the queue model is within
     `LOSS_FRACTION` of the least. Without: the same among those whose scores repeats cannot tell from the highest; the
     highest of many noisy scores is lucky, so neither is a claim of a speed-up.
+
+    Args:
+        data: The study, with raw series if there are any.
+        appraisal: Of the study as it is, where there is one already.
     """
     pooled = pool(data.trials)
     baseline = next((p for p in pooled if p.config == data.study.baseline), None)
@@ -51,7 +55,7 @@ def select(data: StudyData) -> Selection:
     if not fit:
         return Selection(None, baseline, (), _why_none(pooled))
     by_cost = sorted(fit, key=lambda p: cost_of(p.config, data.study.baseline))
-    appraisal = appraise(data, ())
+    appraisal = appraisal or appraise(data, ())
     if appraisal is not None:
         return _by_model(by_cost, baseline, appraisal)
     noise = noise_floor(data)

@@ -13,7 +13,7 @@ import numpy as np
 from objectives.schema import LoaderConfig
 from tuner.queue_model.donors import donors_for, lanes_for, starts_for
 from tuner.queue_model.fit import QueueModel
-from tuner.queue_model.recursion import Array, average_waits, joined
+from tuner.queue_model.recursion import Array, Ints, average_waits, joined
 
 SERVICE_SD = 0.03
 """Relative uncertainty of services where the worker count was measured."""
@@ -21,6 +21,8 @@ BORROWED_SD, PER_DOUBLING_SD = 0.05, 0.10
 """The same where they are borrowed, and what is added per doubling of workers in between."""
 PROBE_FACTOR = 1.10
 """Services this much longer tell how much the wait depends on them."""
+SLOPE_STRIDE = 4
+"""Every so many windows are enough to tell it."""
 UNSEEN_SD = 0.01
 """Of the step, for a configuration that was never measured: what a model cannot know."""
 
@@ -56,8 +58,9 @@ def predict(model: QueueModel, configs: Sequence[LoaderConfig], *, draws: int = 
     slower = np.exp(model.contention.mean * load)
     h2d = np.array([_h2d_s(model, c) for c in configs])
     wait, restart = _waits(model, configs, slower, h2d, 1.0)
-    probe_wait, probe_restart = _waits(model, configs, slower, h2d, PROBE_FACTOR)
-    slope = (probe_wait + probe_restart - wait - restart).mean(axis=1) / np.log(PROBE_FACTOR)
+    some = np.arange(0, len(model.base_compute_s), SLOPE_STRIDE)
+    longer = sum(_waits(model, configs, slower, h2d, PROBE_FACTOR, some))
+    slope = (longer - (wait + restart)[:, some]).mean(axis=1) / np.log(PROBE_FACTOR)
     beyond = np.array([model.beyond_s.get(c, 0.0) for c in configs])
     loader = np.maximum(wait + restart + beyond[:, None], 0.0)
     compute = model.base_compute_s.sum(axis=1)
@@ -83,20 +86,27 @@ def predict(model: QueueModel, configs: Sequence[LoaderConfig], *, draws: int = 
 
 
 def _waits(
-    model: QueueModel, configs: Sequence[LoaderConfig], slower: Array, h2d: Array, factor: float
+    model: QueueModel,
+    configs: Sequence[LoaderConfig],
+    slower: Array,
+    h2d: Array,
+    factor: float,
+    windows: Ints | None = None,
 ) -> tuple[Array, Array]:
     """Return wait and restart, (C, w) each, in seconds per window of an average place in the epoch."""
+    places = np.arange(len(model.base_compute_s)) if windows is None else windows
     parts = []
     steps = len(model.groups)
     for place, config in enumerate(configs):
         donors = donors_for(config, model.windows)
-        busy_s = model.base_compute_s * slower[place] + h2d[place] / steps
+        busy_s = model.base_compute_s[places] * slower[place] + h2d[place] / steps
+        lenders = [donors.windows[row % len(donors.windows)] for row in places]
         starts = starts_for(config, model.windows)
-        parts.append(lanes_for(config, busy_s, donors.windows, starts, factor=model.factor * donors.factor * factor))
+        parts.append(lanes_for(config, busy_s, lenders, starts, factor=model.factor * donors.factor * factor))
     wait, restart = average_waits(
         joined(parts), model.groups, whole_epochs=model.whole_epochs, epoch_windows=model.epoch_windows
     )
-    shape = (len(configs), len(model.base_compute_s))
+    shape = (len(configs), len(places))
     return wait.reshape(shape), restart.reshape(shape)
 
 
