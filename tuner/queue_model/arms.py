@@ -108,7 +108,7 @@ def arm_times(arms: Arms, compute_effect: float) -> ArmTimes:
         starts = starts_for(config, [w for w, is_mine in zip(arms.windows, mine, strict=True) if is_mine])
         h2d = np.array([w.h2d_s for w in lenders])
         slower = np.exp(compute_effect) if label == "finalist" else 1.0
-        parts.append(lanes_for(config, base * slower + h2d, lenders, starts))
+        parts.append(lanes_for(config, base * slower + h2d, lenders, lenders, starts))
         as_it_was = replace(parts[-1], busy_s=compute + h2d)
         waits = run_lanes(as_it_was, arms.groups)
         modelled = (waits.wait_s[0] + waits.restart_s[0])[mine]

@@ -20,30 +20,27 @@ from tuner.queue_model.recursion import Array, Lanes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Donors:
-    """Windows whose services and handovers a configuration borrows, and the factor on the services."""
+    """Windows whose series a configuration borrows."""
 
-    windows: tuple[Window, ...]
-    factor: float
-    distance: float
-    """0.0 for its own windows or ones with as many workers; else how far the worker counts are apart, in doublings."""
+    services: tuple[Window, ...]
+    handovers: tuple[Window, ...]
+
+    def service_mean_s(self) -> float:
+        """Return the mean service of the lenders, in seconds."""
+        return float(np.concatenate([w.service_s for w in self.services]).mean())
 
 
 def donors_for(config: LoaderConfig, windows: Sequence[Window]) -> Donors:
-    """Return the best donors for a configuration; `windows` holds at least one of a trial."""
+    """Return the best donors for a configuration; `windows` holds at least one of a trial.
+
+    All slices with as many workers lend their services, not only the configuration's own: services that were short by
+    chance would make it look fast, and a search over many would find it. Handovers depend on pinning too.
+    """
     trials = [w for w in windows if w.config is not None]
-    own = [w for w in trials if w.config == config]
-    if own:
-        return Donors(tuple(own), 1.0, 0.0)
-    best = min(_unlikeness(config, w.config) for w in trials if w.config is not None)
-    alike = [w for w in trials if w.config is not None and _unlikeness(config, w.config) == best]
-    lender = alike[0].config
-    assert lender is not None
-    if lender.num_workers == config.num_workers:
-        return Donors(tuple(alike), 1.0, 0.0)
-    counts = _mean_services(trials)
-    factor = _interpolated(config.num_workers, counts) / counts[lender.num_workers]
-    apart = abs(np.log2((config.num_workers + 0.5) / (lender.num_workers + 0.5)))
-    return Donors(tuple(alike), float(factor), float(apart))
+    return Donors(
+        services=_most_alike(trials, [_unlike_services(config, w) for w in trials]),
+        handovers=_most_alike(trials, [_unlike_handovers(config, w) for w in trials]),
+    )
 
 
 def starts_for(config: LoaderConfig, windows: Iterable[Window]) -> tuple[float, float]:
@@ -79,26 +76,32 @@ def starts_for(config: LoaderConfig, windows: Iterable[Window]) -> tuple[float, 
 
 
 def lanes_for(
-    config: LoaderConfig, busy_s: Array, lenders: Sequence[Window], starts: tuple[float, float], *, factor: float = 1.0
+    config: LoaderConfig,
+    busy_s: Array,
+    services: Sequence[Window],
+    handovers: Sequence[Window],
+    starts: tuple[float, float],
+    *,
+    factor: float = 1.0,
 ) -> Lanes:
-    """Return one lane per row of `busy_s`, (w, T), each with the services and handovers of the lender beside it.
+    """Return one lane per row of `busy_s`, (w, T), each with the services and handovers of the lenders beside it.
 
     Args:
         config: The configuration of all lanes.
         busy_s: Compute and copies of each step, in seconds.
-        lenders: Windows that lend their series; used in turn if there are fewer than rows.
+        services: Windows that lend their services, one per row.
+        handovers: Windows that lend their handovers, one per row.
         starts: When workers can start (`starts_for`).
         factor: On the services.
     """
-    chosen = [lenders[row % len(lenders)] for row in range(len(busy_s))]
-    batches = int(max((w.groups for w in chosen), key=len).sum())
+    batches = int(max((w.groups for w in services), key=len).sum())
     count = len(busy_s)
     return Lanes(
         workers=np.full(count, config.num_workers),
         depth=np.full(count, config.depth),
         busy_s=busy_s,
-        service_s=factor * np.array([tiled(w.service_s, batches) for w in chosen]),
-        overhead_s=np.array([tiled(w.overhead_s, batches) for w in chosen]),
+        service_s=factor * np.array([tiled(w.service_s, batches) for w in services]),
+        overhead_s=np.array([tiled(w.overhead_s, batches) for w in handovers]),
         ready_s=np.full(count, starts[0]),
         stagger_s=np.full(count, starts[1]),
     )
@@ -109,26 +112,25 @@ def tiled(series: Array, length: int) -> Array:
     return np.resize(series, length)
 
 
-def _unlikeness(config: LoaderConfig, other: LoaderConfig) -> tuple[bool, bool, float, int]:
-    """Return how little another configuration tells of this one: workers at all, pinning, worker count, depth."""
-    return (
-        (config.num_workers == 0) != (other.num_workers == 0),
-        config.pin_memory != other.pin_memory,
-        abs(np.log((config.num_workers + 0.5) / (other.num_workers + 0.5))),
-        abs(config.depth - other.depth),
-    )
+def _most_alike(trials: Sequence[Window], distances: Sequence[tuple[bool, float]]) -> tuple[Window, ...]:
+    least = min(distances)
+    return tuple(w for w, distance in zip(trials, distances, strict=True) if distance == least)
 
 
-def _mean_services(trials: Sequence[Window]) -> dict[int, float]:
-    """Return the mean service per worker count, in seconds."""
-    series: dict[int, list[Array]] = {}
-    for window in trials:
-        if window.config is not None:
-            series.setdefault(window.config.num_workers, []).append(window.service_s)
-    return {workers: float(np.mean(np.concatenate(found))) for workers, found in sorted(series.items())}
+def _unlike_services(config: LoaderConfig, window: Window) -> tuple[bool, float]:
+    """Return how little a window's services tell of a configuration: workers at all, then how many."""
+    assert window.config is not None
+    return (config.num_workers == 0) != (window.config.num_workers == 0), _doublings(config, window)
 
 
-def _interpolated(workers: int, services_s: dict[int, float]) -> float:
-    """Return the mean service for a worker count, linear between those measured and flat outside."""
-    known = [w for w in services_s if w > 0] or list(services_s)
-    return float(np.interp(workers, known, [services_s[w] for w in known]))
+def _unlike_handovers(config: LoaderConfig, window: Window) -> tuple[bool, float]:
+    """Return how little a window's handovers tell of a configuration: workers at all and pinning, then how many."""
+    assert window.config is not None
+    other = window.config
+    differs = (config.num_workers == 0) != (other.num_workers == 0)
+    return differs, 10.0 * (config.pin_memory != other.pin_memory) + _doublings(config, window)
+
+
+def _doublings(config: LoaderConfig, window: Window) -> float:
+    assert window.config is not None
+    return abs(float(np.log2((config.num_workers + 0.5) / (window.config.num_workers + 0.5))))

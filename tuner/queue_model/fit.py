@@ -147,7 +147,7 @@ def _as_it_was(model: QueueModel, window: Window, steps: int) -> Lanes:
     assert window.config is not None
     full = replace(window, groups=model.groups)
     busy_s = tiled(window.compute_s + window.h2d_s, steps)[None]
-    return lanes_for(window.config, busy_s, [full], starts_for(window.config, model.windows))
+    return lanes_for(window.config, busy_s, [full], [full], starts_for(window.config, model.windows))
 
 
 def _scaled(lanes: Lanes, factor: float) -> Lanes:

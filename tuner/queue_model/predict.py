@@ -14,11 +14,8 @@ from objectives.schema import LoaderConfig
 from tuner.queue_model.donors import donors_for, lanes_for, starts_for
 from tuner.queue_model.fit import QueueModel
 from tuner.queue_model.recursion import Array, Ints, average_waits, joined
+from tuner.queue_model.services import ServiceCurve, fit_services
 
-SERVICE_SD = 0.03
-"""Relative uncertainty of services where the worker count was measured."""
-BORROWED_SD, PER_DOUBLING_SD = 0.05, 0.10
-"""The same where they are borrowed, and what is added per doubling of workers in between."""
 PROBE_FACTOR = 1.10
 """Services this much longer tell how much the wait depends on them."""
 SLOPE_STRIDE = 4
@@ -57,17 +54,17 @@ def predict(model: QueueModel, configs: Sequence[LoaderConfig], *, draws: int = 
     load = np.array([model.load_of(c) for c in configs])
     slower = np.exp(model.contention.mean * load)
     h2d = np.array([_h2d_s(model, c) for c in configs])
-    wait, restart = _waits(model, configs, slower, h2d, 1.0)
+    curve = fit_services(model.windows, [c.num_workers for c in configs])
+    wait, restart = _waits(model, configs, curve, slower, h2d)
     some = np.arange(0, len(model.base_compute_s), SLOPE_STRIDE)
-    longer = sum(_waits(model, configs, slower, h2d, PROBE_FACTOR, some))
+    longer = sum(_waits(model, configs, curve, slower, h2d, PROBE_FACTOR, some))
     slope = (longer - (wait + restart)[:, some]).mean(axis=1) / np.log(PROBE_FACTOR)
     beyond = np.array([model.beyond_s.get(c, 0.0) for c in configs])
     loader = np.maximum(wait + restart + beyond[:, None], 0.0)
     compute = model.base_compute_s.sum(axis=1)
     weights = _slice_weights(model, rng, draws)
     gammas = model.contention.draws(rng, draws) - model.contention.mean
-    sds = np.array([_service_sd(model, c) for c in configs])
-    own = np.abs(slope) * sds * rng.normal(size=(draws, len(configs)))
+    own = slope * curve.errors([c.num_workers for c in configs], rng, draws)
     step = compute.mean() * slower + h2d + loader.mean(axis=1)
     unseen = np.array([_unseen_sd(model, c) for c in configs]) * step * rng.normal(size=(draws, len(configs)))
     computed = (weights @ compute)[:, None] * slower * np.exp(gammas[:, None] * load)
@@ -88,9 +85,10 @@ def predict(model: QueueModel, configs: Sequence[LoaderConfig], *, draws: int = 
 def _waits(
     model: QueueModel,
     configs: Sequence[LoaderConfig],
+    curve: ServiceCurve,
     slower: Array,
     h2d: Array,
-    factor: float,
+    factor: float = 1.0,
     windows: Ints | None = None,
 ) -> tuple[Array, Array]:
     """Return wait and restart, (C, w) each, in seconds per window of an average place in the epoch."""
@@ -100,9 +98,12 @@ def _waits(
     for place, config in enumerate(configs):
         donors = donors_for(config, model.windows)
         busy_s = model.base_compute_s[places] * slower[place] + h2d[place] / steps
-        lenders = [donors.windows[row % len(donors.windows)] for row in places]
+        services, handovers = (
+            [lenders[row % len(lenders)] for row in places] for lenders in (donors.services, donors.handovers)
+        )
         starts = starts_for(config, model.windows)
-        parts.append(lanes_for(config, busy_s, lenders, starts, factor=model.factor * donors.factor * factor))
+        smooth = model.factor * curve.mean_s(config.num_workers) / donors.service_mean_s()
+        parts.append(lanes_for(config, busy_s, services, handovers, starts, factor=smooth * factor))
     wait, restart = average_waits(
         joined(parts), model.groups, whole_epochs=model.whole_epochs, epoch_windows=model.epoch_windows
     )
@@ -129,13 +130,6 @@ def _h2d_s(model: QueueModel, config: LoaderConfig) -> float:
         if alike:
             return float(np.mean([w.h2d_s.mean() * steps for w in alike]))
     return 0.0
-
-
-def _service_sd(model: QueueModel, config: LoaderConfig) -> float:
-    donors = donors_for(config, model.windows)
-    if config in model.beyond_s:
-        return 0.0 if model.fits(config) else SERVICE_SD
-    return SERVICE_SD if donors.distance == 0.0 else BORROWED_SD + PER_DOUBLING_SD * donors.distance
 
 
 def _unseen_sd(model: QueueModel, config: LoaderConfig) -> float:
