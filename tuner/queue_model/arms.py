@@ -1,14 +1,15 @@
 """Gives both arms of a confirmation the compute of all its slices, so that they differ in their loaders alone.
 
-Runs in: parent. Pure numpy. Arms are told apart by their labels. Lanes borrow from the other arm's slice in the same
-round, so that a round can be left out as a whole.
+Runs in: parent. Pure numpy. Arms are told apart by their labels. A part of an epoch is run through again and again, to
+see its steady state; what the first time has more, on an empty queue, is paid once per epoch. Lanes borrow from the
+other arm's slice in the same round, so that a round can be left out as a whole.
 *Not covered*: intervals and verdicts (`tuner.confirmation`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from objectives.schema import LoaderConfig, Measurement
 from storage.records import Arm, ConfirmationSlice
 from tuner.queue_model.donors import lanes_for, starts_for
 from tuner.queue_model.evidence import Window, windows_of
-from tuner.queue_model.recursion import Array, Ints, average_waits, joined, run_lanes
+from tuner.queue_model.recursion import Array, Ints, joined, parts_for, run_lanes
 from tuner.queue_model.terms import SliceTerms
 
 ARMS: tuple[Arm, Arm] = ("baseline", "finalist")
@@ -101,24 +102,28 @@ def arm_times(arms: Arms, compute_effect: float) -> ArmTimes:
     finalist = arms.of("finalist")
     compute = np.array([w.compute_s for w in arms.windows])
     base = compute * np.exp(-compute_effect * finalist)[:, None]
-    parts, own = [], {}
+    depth = max(config.depth for config in arms.configs.values())
+    parts, warm = (1, 0) if arms.whole_epochs else parts_for(depth, arms.groups)
+    lanes, own = [], {}
     for label in ARMS:
         config, mine = arms.configs[label], arms.of(label)
         lenders = [arms.windows[_lender(arms, mine, place)] for place in range(len(arms.windows))]
         starts = starts_for(config, [w for w, is_mine in zip(arms.windows, mine, strict=True) if is_mine])
-        h2d = np.array([w.h2d_s for w in lenders])
-        slower = np.exp(compute_effect) if label == "finalist" else 1.0
-        parts.append(lanes_for(config, base * slower + h2d, lenders, lenders, starts))
-        as_it_was = replace(parts[-1], busy_s=compute + h2d)
-        waits = run_lanes(as_it_was, arms.groups)
-        modelled = (waits.wait_s[0] + waits.restart_s[0])[mine]
+        h2d, service, overhead = (
+            np.array([getattr(w, name) for w in lenders]) for name in ("h2d_s", "service_s", "overhead_s")
+        )
+        waits = run_lanes(lanes_for(config, compute + h2d, service, overhead, starts), arms.groups)
+        modelled = (waits.wait_s[0] + waits.restart_s)[mine]
         seen = np.array([w.wait_s.sum() + w.restart_s for w, m in zip(arms.windows, mine, strict=True) if m])
         own[label] = seen - modelled + h2d[mine].sum(axis=1)
-    wait, restart = average_waits(
-        joined(parts), arms.groups, whole_epochs=arms.whole_epochs, epoch_windows=arms.epoch_windows
-    )
-    loader = (wait + restart).reshape(len(ARMS), len(arms.windows))
-    return ArmTimes(base.sum(axis=1), dict(zip(ARMS, loader, strict=True)), own)
+        slower = np.exp(compute_effect) if label == "finalist" else 1.0
+        busy, service, overhead = (np.tile(s, (1, parts)) for s in (base * slower + h2d, service, overhead))
+        lanes.append(lanes_for(config, busy, service, overhead, starts))
+    found = run_lanes(joined(lanes), arms.groups, parts=parts)
+    steady = found.wait_s[warm:].mean(axis=0)
+    loader = steady + (found.wait_s[0] - steady + found.restart_s) / arms.epoch_windows
+    shaped = np.maximum(loader, 0.0).reshape(len(ARMS), len(arms.windows))
+    return ArmTimes(base.sum(axis=1), dict(zip(ARMS, shaped, strict=True)), own)
 
 
 def _lender(arms: Arms, mine: Array, place: int) -> int:

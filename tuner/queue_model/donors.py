@@ -1,14 +1,13 @@
-"""Which measured series stand for a configuration: its own, else those of the most similar one.
+"""Which measured series stand for a configuration.
 
-Runs in: parent. Pure numpy. A service depends on how many workers share the CPUs, a handover on whether batches are
-pinned, a worker's start on whether it was kept: each is taken from where it was measured.
+Runs in: parent. Pure numpy. The pattern of services is shared by all, a handover depends on whether batches are pinned,
+a worker's start on whether it was kept: each is taken from where it was measured.
 *Not covered*: the recursion they are fed to (`tuner.queue_model.recursion`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import linear_regression, median
 
 import numpy as np
@@ -18,29 +17,22 @@ from tuner.queue_model.evidence import Point, Window
 from tuner.queue_model.recursion import Array, Lanes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Donors:
-    """Windows whose series a configuration borrows."""
+def service_lenders(windows: Sequence[Window]) -> tuple[Window, ...]:
+    """Return the windows that lend the pattern of their services: all of trials with workers, else all of trials.
 
-    services: tuple[Window, ...]
-    handovers: tuple[Window, ...]
-
-    def service_mean_s(self) -> float:
-        """Return the mean service of the lenders, in seconds."""
-        return float(np.concatenate([w.service_s for w in self.services]).mean())
-
-
-def donors_for(config: LoaderConfig, windows: Sequence[Window]) -> Donors:
-    """Return the best donors for a configuration; `windows` holds at least one of a trial.
-
-    All slices with as many workers lend their services, not only the configuration's own: services that were short by
-    chance would make it look fast, and a search over many would find it. Handovers depend on pinning too.
+    Only the mean depends on the worker count (`tuner.queue_model.services`). Were each configuration to keep its own
+    pattern, one whose slice had no slow batch by chance would look fast, and a search over many would find it.
     """
     trials = [w for w in windows if w.config is not None]
-    return Donors(
-        services=_most_alike(trials, [_unlike_services(config, w) for w in trials]),
-        handovers=_most_alike(trials, [_unlike_handovers(config, w) for w in trials]),
-    )
+    return tuple([w for w in trials if w.config is not None and w.config.num_workers > 0] or trials)
+
+
+def handover_lenders(config: LoaderConfig, windows: Sequence[Window]) -> tuple[Window, ...]:
+    """Return the windows most like a configuration in what a handover depends on: workers at all, pinning, how many."""
+    trials = [w for w in windows if w.config is not None]
+    distances = [_unlike(config, w) for w in trials]
+    least = min(distances)
+    return tuple(w for w, distance in zip(trials, distances, strict=True) if distance == least)
 
 
 def starts_for(config: LoaderConfig, windows: Iterable[Window]) -> tuple[float, float]:
@@ -76,32 +68,16 @@ def starts_for(config: LoaderConfig, windows: Iterable[Window]) -> tuple[float, 
 
 
 def lanes_for(
-    config: LoaderConfig,
-    busy_s: Array,
-    services: Sequence[Window],
-    handovers: Sequence[Window],
-    starts: tuple[float, float],
-    *,
-    factor: float = 1.0,
+    config: LoaderConfig, busy_s: Array, service_s: Array, overhead_s: Array, starts: tuple[float, float]
 ) -> Lanes:
-    """Return one lane per row of `busy_s`, (w, T), each with the services and handovers of the lenders beside it.
-
-    Args:
-        config: The configuration of all lanes.
-        busy_s: Compute and copies of each step, in seconds.
-        services: Windows that lend their services, one per row.
-        handovers: Windows that lend their handovers, one per row.
-        starts: When workers can start (`starts_for`).
-        factor: On the services.
-    """
-    batches = int(max((w.groups for w in services), key=len).sum())
+    """Return the lanes of one configuration; a lane per row of the series, `starts` as `starts_for` returns them."""
     count = len(busy_s)
     return Lanes(
         workers=np.full(count, config.num_workers),
         depth=np.full(count, config.depth),
         busy_s=busy_s,
-        service_s=factor * np.array([tiled(w.service_s, batches) for w in services]),
-        overhead_s=np.array([tiled(w.overhead_s, batches) for w in handovers]),
+        service_s=service_s,
+        overhead_s=overhead_s,
         ready_s=np.full(count, starts[0]),
         stagger_s=np.full(count, starts[1]),
     )
@@ -112,25 +88,8 @@ def tiled(series: Array, length: int) -> Array:
     return np.resize(series, length)
 
 
-def _most_alike(trials: Sequence[Window], distances: Sequence[tuple[bool, float]]) -> tuple[Window, ...]:
-    least = min(distances)
-    return tuple(w for w, distance in zip(trials, distances, strict=True) if distance == least)
-
-
-def _unlike_services(config: LoaderConfig, window: Window) -> tuple[bool, float]:
-    """Return how little a window's services tell of a configuration: workers at all, then how many."""
-    assert window.config is not None
-    return (config.num_workers == 0) != (window.config.num_workers == 0), _doublings(config, window)
-
-
-def _unlike_handovers(config: LoaderConfig, window: Window) -> tuple[bool, float]:
-    """Return how little a window's handovers tell of a configuration: workers at all and pinning, then how many."""
+def _unlike(config: LoaderConfig, window: Window) -> tuple[bool, bool, float]:
     assert window.config is not None
     other = window.config
-    differs = (config.num_workers == 0) != (other.num_workers == 0)
-    return differs, 10.0 * (config.pin_memory != other.pin_memory) + _doublings(config, window)
-
-
-def _doublings(config: LoaderConfig, window: Window) -> float:
-    assert window.config is not None
-    return abs(float(np.log2((config.num_workers + 0.5) / (window.config.num_workers + 0.5))))
+    doublings = abs(float(np.log2((config.num_workers + 0.5) / (other.num_workers + 0.5))))
+    return (config.num_workers == 0) != (other.num_workers == 0), config.pin_memory != other.pin_memory, doublings

@@ -49,6 +49,7 @@ class QueueModel:
     """(w,) index of the slice each window belongs to."""
     factor: float
     contention: Contention
+    usable_cpus: float
     loaded_from: float
     """Workers from which on they compete with the trainer for CPUs."""
     beyond_s: dict[LoaderConfig, float] = field(default_factory=dict)
@@ -109,6 +110,7 @@ def fit_slices(measured: Sequence[tuple[LoaderConfig | None, Measurement]], term
         window_slices=slices,
         factor=1.0,
         contention=contention,
+        usable_cpus=terms.usable_cpus,
         loaded_from=loaded_from,
     )
     return _calibrated(model)
@@ -127,13 +129,13 @@ def _calibrated(model: QueueModel) -> QueueModel:
     scale_s = SMALL_WAIT_FRACTION * compute_s
     wide = joined([_scaled(own, factor) for factor in FACTORS])
     waits = run_lanes(wide, model.groups)
-    modelled_s = (waits.wait_s[0] + waits.restart_s[0]).reshape(len(FACTORS), len(trials))
+    modelled_s = (waits.wait_s[0] + waits.restart_s).reshape(len(FACTORS), len(trials))
     totals = np.log1p(modelled_s / scale_s).sum(axis=1)
     wanted = float(np.log1p(observed_s / scale_s).sum())
     totals = np.maximum.accumulate(totals)
     factor = float(np.interp(wanted, totals, FACTORS)) if totals[-1] - totals[0] > 0.01 * len(trials) else 1.0
     waits = run_lanes(_scaled(own, factor), model.groups)
-    missing_s = observed_s - waits.wait_s[0] - waits.restart_s[0]
+    missing_s = observed_s - waits.wait_s[0] - waits.restart_s
     beyond: dict[LoaderConfig, float] = {}
     mismatch: dict[LoaderConfig, float] = {}
     for config in dict.fromkeys(w.config for w in trials if w.config is not None):
@@ -145,9 +147,14 @@ def _calibrated(model: QueueModel) -> QueueModel:
 
 def _as_it_was(model: QueueModel, window: Window, steps: int) -> Lanes:
     assert window.config is not None
-    full = replace(window, groups=model.groups)
-    busy_s = tiled(window.compute_s + window.h2d_s, steps)[None]
-    return lanes_for(window.config, busy_s, [full], [full], starts_for(window.config, model.windows))
+    batches = int(model.groups.sum())
+    return lanes_for(
+        window.config,
+        tiled(window.compute_s + window.h2d_s, steps)[None],
+        tiled(window.service_s, batches)[None],
+        tiled(window.overhead_s, batches)[None],
+        starts_for(window.config, model.windows),
+    )
 
 
 def _scaled(lanes: Lanes, factor: float) -> Lanes:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from objectives.schema import LoaderConfig
-from tuner.queue_model.donors import donors_for, lanes_for, starts_for
+from tuner.queue_model.donors import handover_lenders, lanes_for, service_lenders, starts_for, tiled
 from tuner.queue_model.fit import QueueModel
-from tuner.queue_model.recursion import Array, Ints, average_waits, joined
+from tuner.queue_model.recursion import Array, joined, parts_for, run_lanes
 from tuner.queue_model.services import ServiceCurve, fit_services
 
 PROBE_FACTOR = 1.10
@@ -54,11 +54,11 @@ def predict(model: QueueModel, configs: Sequence[LoaderConfig], *, draws: int = 
     load = np.array([model.load_of(c) for c in configs])
     slower = np.exp(model.contention.mean * load)
     h2d = np.array([_h2d_s(model, c) for c in configs])
-    curve = fit_services(model.windows, [c.num_workers for c in configs])
-    wait, restart = _waits(model, configs, curve, slower, h2d)
-    some = np.arange(0, len(model.base_compute_s), SLOPE_STRIDE)
-    longer = sum(_waits(model, configs, curve, slower, h2d, PROBE_FACTOR, some))
-    slope = (longer - (wait + restart)[:, some]).mean(axis=1) / np.log(PROBE_FACTOR)
+    curve = fit_services(model.windows, [c.num_workers for c in configs], model.usable_cpus)
+    waits = _waits(model, configs, curve, slower, h2d)
+    wait, restart = waits.wait, waits.restart
+    longer = _waits(model, configs, curve, slower, h2d, PROBE_FACTOR, SLOPE_STRIDE)
+    slope = (longer.lanes - waits.lanes[:, ::SLOPE_STRIDE]).mean(axis=1) / np.log(PROBE_FACTOR)
     beyond = np.array([model.beyond_s.get(c, 0.0) for c in configs])
     loader = np.maximum(wait + restart + beyond[:, None], 0.0)
     compute = model.base_compute_s.sum(axis=1)
@@ -82,6 +82,18 @@ def predict(model: QueueModel, configs: Sequence[LoaderConfig], *, draws: int = 
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waits:
+    """In seconds per window, at an average place in the epoch."""
+
+    wait: Array
+    """(C, w)"""
+    restart: Array
+    """(C, w)"""
+    lanes: Array
+    """(C, R) wait of each lane."""
+
+
 def _waits(
     model: QueueModel,
     configs: Sequence[LoaderConfig],
@@ -89,26 +101,58 @@ def _waits(
     slower: Array,
     h2d: Array,
     factor: float = 1.0,
-    windows: Ints | None = None,
-) -> tuple[Array, Array]:
-    """Return wait and restart, (C, w) each, in seconds per window of an average place in the epoch."""
-    places = np.arange(len(model.base_compute_s)) if windows is None else windows
-    parts = []
-    steps = len(model.groups)
+    stride: int = 1,
+) -> _Waits:
+    """Return the waits of every configuration over the compute of every window.
+
+    A lane is a chain of windows: the first ones fill the queue, the others show its steady state; together the chains
+    cover every window once. What the first window has more is paid once per epoch. A whole epoch is a chain of its own.
+    Services have the same pattern for all configurations and the mean of the worker count.
+    """
+    count, steps = len(model.base_compute_s), len(model.groups)
+    depth = max(c.depth for c in configs)
+    parts, warm = (1, 0) if model.whole_epochs else parts_for(depth, model.groups)
+    chains = (np.arange(0, count, (parts - warm) * stride)[:, None] + np.arange(parts)) % count
+    patterns = _table([w.service_s / w.service_s.mean() for w in service_lenders(model.windows)], model)
+    services = patterns[chains % len(patterns)].reshape(len(chains), -1)
+    lanes = []
     for place, config in enumerate(configs):
-        donors = donors_for(config, model.windows)
-        busy_s = model.base_compute_s[places] * slower[place] + h2d[place] / steps
-        services, handovers = (
-            [lenders[row % len(lenders)] for row in places] for lenders in (donors.services, donors.handovers)
+        handovers = _table([w.overhead_s for w in handover_lenders(config, model.windows)], model)
+        busy_s = model.base_compute_s[chains] * slower[place] + h2d[place] / steps
+        lanes.append(
+            lanes_for(
+                config,
+                busy_s.reshape(len(chains), -1),
+                services * (factor * model.factor * curve.mean_s(config.num_workers)),
+                handovers[chains % len(handovers)].reshape(len(chains), -1),
+                starts_for(config, model.windows),
+            )
         )
-        starts = starts_for(config, model.windows)
-        smooth = model.factor * curve.mean_s(config.num_workers) / donors.service_mean_s()
-        parts.append(lanes_for(config, busy_s, services, handovers, starts, factor=smooth * factor))
-    wait, restart = average_waits(
-        joined(parts), model.groups, whole_epochs=model.whole_epochs, epoch_windows=model.epoch_windows
+    found = run_lanes(joined(lanes), model.groups, parts=parts)
+    waits = found.wait_s.reshape(parts, len(configs), len(chains))
+    restart = found.restart_s.reshape(len(configs), len(chains))
+    steady = waits[warm:].mean(axis=0)
+    extra = 0.0 if model.whole_epochs else (waits[0] - steady).mean(axis=1, keepdims=True) / model.epoch_windows
+    spread = np.repeat(steady.mean(axis=1, keepdims=True), count, axis=1)
+    for part in range(warm, parts):
+        spread[:, chains[:, part]] = waits[part]
+    return _Waits(
+        wait=np.maximum(spread + extra, 0.0),
+        restart=_over_windows(restart, count, model) / model.epoch_windows,
+        lanes=steady,
     )
-    shape = (len(configs), len(places))
-    return wait.reshape(shape), restart.reshape(shape)
+
+
+def _over_windows(restart: Array, count: int, model: QueueModel) -> Array:
+    """Return (C, w) restarts: each epoch's own, or the mean where windows are parts of one."""
+    if model.whole_epochs and restart.shape[1] == count:
+        return restart
+    return np.repeat(restart.mean(axis=1, keepdims=True), count, axis=1)
+
+
+def _table(series: Sequence[Array], model: QueueModel) -> Array:
+    """Return the series as rows of equal length, one value per batch of a window."""
+    return np.array([tiled(one, int(model.groups.sum())) for one in series])
 
 
 def _slice_weights(model: QueueModel, rng: np.random.Generator, draws: int) -> Array:

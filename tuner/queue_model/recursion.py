@@ -19,21 +19,24 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+MOST_WARM_PARTS = 3
+"""Parts that may be spent on filling the deepest queue."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
-    """What the recursion is fed with: one row per lane, an epoch of `T` steps and `N` batches. Times in seconds."""
+    """What the recursion is fed with: one row per lane, of `T` steps and `N` batches a part. Times in seconds."""
 
     workers: Ints
     """(L,)"""
     depth: Ints
     """(L,) batches the loader may hold, `num_workers x prefetch_factor`; ignored without workers."""
     busy_s: Array
-    """(L, T) what the trainer does between its last batch of a step and its first request of the next."""
+    """(L, parts x T) what the trainer does between its last batch of a step and its first request of the next."""
     service_s: Array
-    """(L, N) from when a worker could start a batch until it is done."""
+    """(L, parts x N) from when a worker could start a batch until it is done."""
     overhead_s: Array
-    """(L, N) from `max(requested, done)` until the trainer has the batch."""
+    """(L, parts x N) from `max(requested, done)` until the trainer has the batch."""
     ready_s: Array
     """(L,) from the epoch's beginning until the first worker can start."""
     stagger_s: Array
@@ -42,11 +45,12 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waits:
-    """What the trainer waited for, in seconds per epoch: (passes, L) each."""
+    """What the trainer waited for, in seconds."""
 
     wait_s: Array
+    """(parts, L)"""
     restart_s: Array
-    """Epoch's beginning to its first batch; 0 after the first pass, which goes on without a boundary."""
+    """(L,) epoch's beginning to its first batch, in the first part."""
 
 
 def joined(lanes: Sequence[Lanes]) -> Lanes:
@@ -54,65 +58,51 @@ def joined(lanes: Sequence[Lanes]) -> Lanes:
     return Lanes(*(np.concatenate([getattr(part, name) for part in lanes]) for name in Lanes.__slots__))
 
 
-def average_waits(lanes: Lanes, groups: Ints, *, whole_epochs: bool, epoch_windows: float) -> tuple[Array, Array]:
-    """Return wait and restart per lane, (L,) each, in seconds per window, at an average place in a real epoch.
-
-    A window that is a part of an epoch is run through twice: the second time shows the steady state, and what the
-    first has more, on its empty queue, is paid once per epoch. A whole epoch is run once, from its boundary.
-
-    Args:
-        lanes: The lanes.
-        groups: (T,) batches of each optimizer step.
-        whole_epochs: Whether a window is an epoch.
-        epoch_windows: Windows of a real epoch; not looked at with whole epochs.
-    """
-    found = run_lanes(lanes, groups, passes=1 if whole_epochs else 2)
-    if whole_epochs:
-        return found.wait_s[0], found.restart_s[0]
-    first, steady = found.wait_s
-    return np.maximum(steady + (first - steady) / epoch_windows, 0.0), found.restart_s[0] / epoch_windows
-
-
-def run_lanes(lanes: Lanes, groups: Ints, *, passes: int = 1) -> Waits:
+def run_lanes(lanes: Lanes, groups: Ints, *, parts: int = 1) -> Waits:
     """Return the waits of every lane.
 
     Args:
-        lanes: The lanes.
-        groups: (T,) batches of each optimizer step.
-        passes: How often the series are run through without a boundary in between. The first pass starts on an empty
-            queue; the last one shows the steady state.
+        lanes: The lanes; their series hold so many parts, one after the other, without a boundary in between. The first
+            part starts on an empty queue, later ones show the steady state.
+        groups: (T,) batches of each optimizer step of one part.
+        parts: See above.
     """
-    count, total = len(lanes.workers), int(groups.sum())
+    count, total = len(lanes.workers), parts * int(groups.sum())
     lane = np.arange(count)
     inline = lanes.workers == 0
     behind_worker = lane - np.maximum(lanes.workers, 1) * count
     behind_queue = lane - np.maximum(lanes.depth, 1) * count
-    done, got = np.zeros((passes * total, count)), np.zeros((passes * total, count))
+    done, got = np.zeros((total, count)), np.zeros((total, count))
     done_flat, got_flat = done.ravel(), got.ravel()
     service = np.ascontiguousarray(lanes.service_s.T)
     overhead = np.ascontiguousarray(lanes.overhead_s.T)
     busy = np.ascontiguousarray(lanes.busy_s.T)
     widest, deepest = int(lanes.workers.max(initial=0)), int(lanes.depth.max(initial=0))
-    wait, restart = np.zeros((passes, count)), np.zeros((passes, count))
+    wait, restart = np.zeros((parts, count)), np.zeros(count)
     now, k = np.zeros(count), 0
-    for run in range(passes):
-        for step, size in enumerate(groups):
-            asked = now
-            for _ in range(size):
-                at = k * count
-                free = done_flat.take(np.maximum(behind_worker + at, 0))
-                if k < widest:
-                    free = np.where(k < lanes.workers, lanes.ready_s + k * lanes.stagger_s, free)
-                room = got_flat.take(np.maximum(behind_queue + at, 0))
-                if k < deepest:
-                    room = np.where(k < lanes.depth, 0.0, room)
-                start = np.where(inline, np.maximum(now, lanes.ready_s), np.maximum(free, room))
-                done[k] = start + service[k % total]
-                now = np.maximum(now, done[k]) + overhead[k % total]
-                got[k] = now
-                if k == 0:
-                    restart[0] = asked = now
-                k += 1
-            wait[run] += now - asked
-            now = now + busy[step]
+    for step, size in enumerate(np.tile(groups, parts)):
+        asked = now
+        for _ in range(size):
+            at = k * count
+            free = done_flat.take(np.maximum(behind_worker + at, 0))
+            if k < widest:
+                free = np.where(k < lanes.workers, lanes.ready_s + k * lanes.stagger_s, free)
+            room = got_flat.take(np.maximum(behind_queue + at, 0))
+            if k < deepest:
+                room = np.where(k < lanes.depth, 0.0, room)
+            start = np.where(inline, np.maximum(now, lanes.ready_s), np.maximum(free, room))
+            done[k] = start + service[k]
+            now = np.maximum(now, done[k]) + overhead[k]
+            got[k] = now
+            if k == 0:
+                restart = asked = now
+            k += 1
+        wait[step // len(groups)] += now - asked
+        now = now + busy[step]
     return Waits(wait, restart)
+
+
+def parts_for(depth: int, groups: Ints) -> tuple[int, int]:
+    """Return how many parts show the steady state of a queue this deep, and how many of them only lead there."""
+    warm = min(max(1, -(-depth // int(groups.sum()))), MOST_WARM_PARTS)
+    return warm + max(2, warm), warm

@@ -20,6 +20,9 @@ AMPLITUDE = 0.25
 """Standard deviation of log service between worker counts that have nothing to do with each other."""
 LENGTH_DOUBLINGS = 2.0
 """Doublings of workers over which services stay alike."""
+CROWDING_POWERS = (0.5, 1.0, 0.75, 0.25, 0.0)
+"""Of the workers per CPU, from one worker a CPU on: services grow with power 1 if they only compute, and with 0 if they
+only wait for a disk. The likeliest is taken; the first if none was seen."""
 NOISE_FLOOR = 0.01
 """Relative error of a mean service that more batches do not remove."""
 
@@ -44,8 +47,14 @@ class ServiceCurve:
         return drawn
 
 
-def fit_services(windows: Sequence[Window], asked: Sequence[int]) -> ServiceCurve:
-    """Return the curve at these worker counts; `windows` holds at least one of a trial."""
+def fit_services(windows: Sequence[Window], asked: Sequence[int], usable_cpus: float) -> ServiceCurve:
+    """Return the curve at these worker counts; `windows` holds at least one of a trial.
+
+    Args:
+        windows: Of slices and ceilings.
+        asked: Worker counts to know of.
+        usable_cpus: From so many workers on each gets a smaller share of the CPUs, as far as it needs one.
+    """
     series: dict[int, list[Array]] = {}
     for window in windows:
         if window.config is not None:
@@ -55,15 +64,29 @@ def fit_services(windows: Sequence[Window], asked: Sequence[int]) -> ServiceCurv
     seen = np.log([s.mean() for s in services])
     noise = np.array([s.var() / s.mean() ** 2 / len(s) + NOISE_FLOOR**2 for s in services])
     workers = np.unique(np.array(list(asked)))
-    level = float(np.average(seen, weights=1.0 / (noise + AMPLITUDE**2)))
     known = _kernel(measured, measured) + np.diag(noise)
+    shares = np.maximum(measured / max(usable_cpus, 1.0), 1.0)
+    power = max(CROWDING_POWERS, key=lambda p: _likelihood(seen - p * np.log(shares), known, noise))
+    rest = seen - power * np.log(shares)
+    level = _level(rest, noise)
     cross = _kernel(workers, measured)
     gain = np.linalg.solve(known, cross.T).T
+    crowded = power * np.log(np.maximum(workers / max(usable_cpus, 1.0), 1.0))
     return ServiceCurve(
         workers=workers,
-        log_mean=level + gain @ (seen - level),
+        log_mean=level + gain @ (rest - level) + crowded,
         covariance=_kernel(workers, workers) - gain @ cross.T,
     )
+
+
+def _level(values: Array, noise: Array) -> float:
+    return float(np.average(values, weights=1.0 / (noise + AMPLITUDE**2)))
+
+
+def _likelihood(values: Array, known: Array, noise: Array) -> float:
+    """Return the log likelihood of what was seen, up to a constant that is the same for all."""
+    apart = values - _level(values, noise)
+    return float(-0.5 * apart @ np.linalg.solve(known, apart))
 
 
 def _kernel(a: Ints, b: Ints) -> Array:
