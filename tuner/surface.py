@@ -21,7 +21,7 @@ from objectives.schema import LoaderConfig
 
 Array = NDArray[np.float64]
 
-KNEES = (0.7, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0, 11.0, 16.0, 32.0)
+KNEES = (0.7, 1.2, 1.7, 2.4, 3.2, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 14.0, 16.0, 20.0)
 """Worker counts up to which throughput grows in proportion; 0.7: one worker is enough."""
 NOISE_SDS = (0.007, 0.014, 0.025, 0.045)
 """Scatter of one log score."""
@@ -87,11 +87,29 @@ class _Fit:
 
 
 P = dict(
-    pin=0.01, pin_sd=0.02, pin0_sd=0.01,
-    per=0.004, per_sd=0.008, perw=0.01, perw_sd=0.03,
-    block=-0.5, block_sd=0.5, deep=-0.015, deep_sd=0.03,
-    hinge=0.97, hinge_sd=0.08, slope=-0.04, slope_sd=0.12, zero_sd=0.2,
-    smooth_log=0.5, smooth_lin=0.6, inter=0.006, inter_w=0.5, inter_p=1.5, inter_f=1.5,
+    pin=0.01,
+    pin_sd=0.02,
+    pin0_sd=0.01,
+    per=0.004,
+    per_sd=0.008,
+    perw=0.01,
+    perw_sd=0.03,
+    block=-0.5,
+    block_sd=0.5,
+    deep=-0.015,
+    deep_sd=0.03,
+    hinge=0.97,
+    hinge_sd=0.08,
+    slope=-0.04,
+    slope_sd=0.12,
+    zero_sd=0.2,
+    smooth_log=0.5,
+    smooth_lin=0.6,
+    inter=0.006,
+    kink=6.0,
+    inter_w=0.5,
+    inter_p=1.5,
+    inter_f=1.5,
 )
 
 
@@ -113,10 +131,16 @@ def _prior(space: tuple[LoaderConfig, ...]) -> _Prior:
     everything = np.stack([np.log2(1 + workers) / 4.1, prefetch / 6, persist, pin], axis=1)
     shared = [
         outer(np.full(size, 2.0)),
-        outer(p["pin_sd"] * pin, p["pin0_sd"] * pin * (1 - on), p["per_sd"] * persist,
-              p["perw_sd"] * persist * workers / 16, p["deep_sd"] * depth / 128)
+        outer(
+            p["pin_sd"] * pin,
+            p["pin0_sd"] * pin * (1 - on),
+            p["per_sd"] * persist,
+            p["perw_sd"] * persist * workers / 16,
+            p["deep_sd"] * depth / 128,
+        )
         + p["inter"] ** 2 * _matern(everything, np.array([p["inter_w"], p["inter_p"], p["inter_f"], p["inter_f"]])),
-        _matern(position, np.array([p["smooth_log"], p["smooth_lin"]])) * np.outer(on, on),
+        _matern(position, np.array([p["smooth_log"], p["smooth_lin"]])) * np.outer(on, on)
+        + p["kink"] ** 2 * outer(*(np.maximum(0.0, workers - j) / 16 for j in range(1, 16))),
     ]
     common = p["pin"] * pin + p["per"] * persist + p["perw"] * persist * workers / 16 + p["deep"] * depth / 128
     means, fixed, scaled = [], [], []
@@ -125,7 +149,9 @@ def _prior(space: tuple[LoaderConfig, ...]) -> _Prior:
         beyond = on * np.maximum(0.0, workers - knee) / 16
         rho = np.exp(-np.abs(np.log(np.maximum(workers, 1) / knee)) - 1e-6)
         blocked = on * (1 - rho) * rho**depth / (1 - rho ** (depth + 1))
-        means.append(p["hinge"] * hinge + p["slope"] * beyond + p["block"] * blocked - np.log1p(knee) * (1 - on) + common)
+        means.append(
+            p["hinge"] * hinge + p["slope"] * beyond + p["block"] * blocked - np.log1p(knee) * (1 - on) + common
+        )
         fixed.append(outer(p["hinge_sd"] * hinge, p["zero_sd"] * (1 - on), p["block_sd"] * blocked))
         scaled.append(outer(p["slope_sd"] * beyond))
     parts = [*shared, *fixed, *scaled]

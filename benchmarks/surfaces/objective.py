@@ -68,6 +68,7 @@ class PipelineObjective:
         return Measurement(
             samples_per_s=samples_per_s,
             step_s=1.0 / samples_per_s,
+            wait_fraction=min(1.0, machine.t_prep * real.throughput_per_s) if config.num_workers == 0 else None,
             loader_batches_per_s=self._loader_rate_per_s(config),
             cpu_busy_fraction=min(1.0, real.load_fraction * math.exp(0.02 * self._aside.normal())),
             peak_memory_fraction=real.memory_fraction * math.exp(MEMORY_NOISE * memory),
