@@ -57,8 +57,11 @@ def fit_edge(
         if seen and abs(gap := sum(seen) / len(seen) - fraction[i]) > OFF_THE_LINE:
             fraction[i] += gap
     risk = np.zeros(len(space)) if not known else _normal_cdf((fraction - 1.0) / np.sqrt(FULL_WIDTH**2 + sd**2))
+    places = {config: i for i, config in enumerate(space)}
     for config in dict.fromkeys(crashed):
         larger = np.array([_no_smaller(c, config) for c in space])
+        if known and config in places:  # without persistence or pinning a little less memory is needed
+            larger &= fraction >= fraction[places[config]] - 1e-9
         risk = np.maximum(risk, np.where(larger, LARGER_THAN_A_CRASH, 0.0))
         risk = np.maximum(risk, np.array([CRASHED_BEFORE if c == config else 0.0 for c in space]))
     return Edge(fraction, risk)
