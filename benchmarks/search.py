@@ -32,7 +32,7 @@ from benchmarks.search_methods import METHODS, Setting, best_trial, crashed, spa
 from benchmarks.surfaces.objective import BASELINE, PipelineObjective
 from benchmarks.surfaces.pipeline import NAMED, Machine, random_machine, regret
 from storage.records import StudyRecord, TrialRecord
-from tuner.appraisal import appraise_values, choose
+from tuner.value_appraisal import appraise_values, choose
 
 RESULTS = Path(__file__).parent / "results" / "search.json"
 HELD_OUT_SEED = 100
@@ -142,7 +142,7 @@ def _judge(
     if job.method == "ours" or len(trials) > job.trials:
         product[look] = own[look]
     else:
-        chosen = choose(appraise_values(trials, space), BASELINE) or best_trial(trials)
+        chosen = choose(appraise_values(trials, ()), BASELINE) or best_trial(trials)
         product[look] = regret(job.machine, chosen)
 
 

@@ -1,4 +1,4 @@
-"""Chooses the next configuration: first points, then whatever most improves the final choice.
+"""Chooses the next configuration: first points, then the sampler, then the leaders again.
 
 Runs in: parent. A pure function of what was measured, so that a resumed study goes on as if it had never stopped,
 and so that another strategy can take its place.
@@ -13,9 +13,16 @@ from collections import Counter
 from dataclasses import replace
 
 from objectives.schema import Crash, LoaderConfig, Measurement, canonical
+from objectives.score import MEMORY_LIMIT_FRACTION
 from storage.records import Origin, StudyData, TrialRecord
+from tuner.gp import suggest
 from tuner.space import SearchSpace, nearest
-from tuner.value_search import next_by_value
+
+REPEAT_SHARE = 5
+"""One trial in this many, at the end, measures leaders and baseline again instead of something new."""
+
+MAX_SLICES = 2
+"""Slices the sampler may spend on one configuration: on noise it would ask for the leader again and again."""
 
 RATE_MARGIN = 1.1
 """How much faster than the trainer's demand the loader should be: its rate is measured with nothing else running."""
@@ -33,8 +40,14 @@ def next_configuration(data: StudyData, space: SearchSpace, total: int) -> tuple
     for config, origin in _first_points(data, space):
         if not any(t.config == config for t in done) and not _dominates_a_crash(config, done):
             return config, origin
-    found = next_by_value(done, space, total - len(done))
-    return found if found is not None else (_something_else(done, space, space.configurations[0]), "search")
+    repeats = total // REPEAT_SHARE
+    if len(done) >= total - repeats or len({t.config for t in done}) >= len(space.configurations):
+        return _repeat(done, space), "repeat"
+    suggested = suggest(done, space, seed=data.study.seed + len(data.trials))
+    slices = sum(t.config == suggested for t in done)
+    if slices >= MAX_SLICES or (done and suggested == done[-1].config):
+        suggested = _something_else(done, space, suggested)
+    return suggested, "search"
 
 
 def _first_points(data: StudyData, space: SearchSpace) -> list[tuple[LoaderConfig, Origin]]:
@@ -90,6 +103,26 @@ def _dominates_a_crash(config: LoaderConfig, done: list[TrialRecord]) -> bool:
         and (t.config.prefetch_factor or 0) <= (config.prefetch_factor or 0)
         for t in done
     )
+
+
+def _repeat(done: list[TrialRecord], space: SearchSpace) -> LoaderConfig:
+    """Return the leader, a runner-up or the baseline, whichever has the fewest slices; never the last one again."""
+    values: dict[LoaderConfig, list[float]] = {}
+    barred = set()
+    for trial in done:
+        if trial.score is not None:
+            values.setdefault(trial.config, []).append(trial.score.value)
+        if isinstance(trial.outcome, Crash) or (
+            trial.outcome is not None and (trial.outcome.peak_memory_fraction or 0.0) > MEMORY_LIMIT_FRACTION
+        ):
+            barred.add(trial.config)
+    means = {c: statistics.mean(v) for c, v in values.items() if c not in barred}
+    leaders = sorted(means, key=lambda c: -means[c])[:3]
+    counts = Counter(t.config for t in done)
+    candidates = [c for c in dict.fromkeys([*leaders, space.baseline]) if c != done[-1].config and c not in barred]
+    if not candidates:
+        return _something_else(done, space, done[-1].config)
+    return min(candidates, key=lambda c: counts[c])
 
 
 def _something_else(done: list[TrialRecord], space: SearchSpace, wanted: LoaderConfig) -> LoaderConfig:

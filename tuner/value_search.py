@@ -2,8 +2,8 @@
 
 Runs in: parent. The knowledge gradient (Frazier, Powell and Dayanik 2009): for every configuration, the expected
 maximum of the posterior means after one more trial of it, less the maximum now. It repeats a leader when that settles
-more than something new would, so that neither needs a rule of its own. In the last trials only what has been
-measured, or would be by this trial, counts: nothing else can be chosen.
+more than something new would, so that neither needs a rule of its own. Only what has been measured, or
+would be by this trial, counts: nothing else can be chosen.
 *Not covered*: first points (`tuner.search`), the model (`tuner.surface`, `tuner.edge`).
 """
 
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from objectives.schema import LoaderConfig
 from storage.records import Origin, TrialRecord
-from tuner.appraisal import Appraised, appraise
 from tuner.space import SearchSpace
+from tuner.value_appraisal import Appraised, appraise
 
 NODES = 7
 """Gauss-Hermite nodes of the expectation."""
 
 
-def next_by_value(done: Sequence[TrialRecord], space: SearchSpace, left: int) -> tuple[LoaderConfig, Origin] | None:
+def next_by_value(done: Sequence[TrialRecord], space: SearchSpace) -> tuple[LoaderConfig, Origin] | None:
     """Return what to measure next, and whether it is new; None while no trial was measured.
 
     Never the configuration that was measured last, so that drift does not look like agreement, and nothing that is
@@ -32,9 +32,8 @@ def next_by_value(done: Sequence[TrialRecord], space: SearchSpace, left: int) ->
     Args:
         done: Complete trials, oldest first.
         space: What may be measured.
-        left: Trials left in the budget.
     """
-    known = appraise(done, space)
+    known = appraise(done, space.configurations)
     if known is None:
         return None
     open_to = np.zeros(len(known.configurations), dtype=bool)
@@ -44,19 +43,15 @@ def next_by_value(done: Sequence[TrialRecord], space: SearchSpace, left: int) ->
     if not candidates:
         least = np.argsort(known.edge.crash_probability[open_to], kind="stable")
         candidates = [i for i in least if known.configurations[i] != last][:1] or [0]
-    gains = knowledge_gradient(known, np.asarray(candidates), final=left <= FINAL_TRIALS)
+    gains = knowledge_gradient(known, np.asarray(candidates))
     best = known.configurations[candidates[int(np.argmax(gains))]]
     return best, "repeat" if any(t.config == best for t in done) else "search"
 
 
-FINAL_TRIALS = 30
-"""Trials at the end in which only what is measured counts as a choice."""
-
-
-def knowledge_gradient(known: Appraised, candidates: NDArray[np.int64], *, final: bool) -> NDArray[np.float64]:
+def knowledge_gradient(known: Appraised, candidates: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return, per candidate, by how much one more trial of it is expected to raise the log utility of the choice."""
     utility, surface = known.log_utility, known.surface
-    rivals = np.flatnonzero(known.fit & (known.slices > 0)) if final else np.flatnonzero(known.fit)
+    rivals = np.flatnonzero(known.fit & (known.slices > 0))
     variance = np.maximum(np.diag(surface.covariance)[candidates], 1e-12) + surface.noise_sd**2
     shift = surface.covariance[:, candidates] / np.sqrt(variance)
     own, own_shift = utility[candidates], shift[candidates, np.arange(len(candidates))]

@@ -16,7 +16,6 @@ from objectives.schema import KNOBS, Crash, LoaderConfig
 from objectives.score import MEMORY_LIMIT_FRACTION
 from storage.records import TrialRecord
 from tuner.edge import Edge, fit_edge
-from tuner.space import SearchSpace
 from tuner.surface import Surface, fit_surface
 
 TIE_FRACTION = 0.0025
@@ -26,7 +25,7 @@ TOO_RISKY = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Appraisal:
+class ValueAppraisal:
     """One configuration as the model has it."""
 
     log_score_mean: float
@@ -62,46 +61,53 @@ class Appraised:
 
     @property
     def log_utility(self) -> NDArray[np.float64]:
-        """Return `Appraisal.log_utility` of each configuration."""
+        """Return `ValueAppraisal.log_utility` of each configuration."""
         return np.asarray(self.surface.mean + np.log1p(-np.minimum(self.edge.crash_probability, 0.999)))
 
     @property
     def fit(self) -> NDArray[np.bool_]:
-        """Return `Appraisal.fit` of each configuration."""
+        """Return `ValueAppraisal.fit` of each configuration."""
         roomy = ~(self.edge.memory_fraction > MEMORY_LIMIT_FRACTION)  # not known (NaN) counts as roomy
         return np.asarray(roomy & (self.edge.crash_probability < TOO_RISKY))
 
 
-def appraise(trials: Iterable[TrialRecord], space: SearchSpace) -> Appraised | None:
-    """Return what the complete trials tell of the whole space; None while none was measured.
+def appraise(trials: Iterable[TrialRecord], configurations: Iterable[LoaderConfig]) -> Appraised | None:
+    """Return what the complete trials tell of these configurations and of all measured ones; None without any.
 
-    Trials of configurations that are no longer in the space still count.
+    The configurations given come first, in their order.
     """
     done = [t for t in trials if t.state == "complete" and t.outcome is not None and t.score is not None]
     measured = [(t.config, t.score.value, t.outcome) for t in done if t.score is not None and t.score.value > 0.0]
     if not measured:
         return None
-    configurations = tuple(dict.fromkeys([*space.configurations, *(config for config, _, _ in measured)]))
-    index = {config: i for i, config in enumerate(configurations)}
+    everything = tuple(dict.fromkeys([*configurations, *(config for config, _, _ in measured)]))
+    index = {config: i for i, config in enumerate(everything)}
     places = [index[config] for config, _, _ in measured]
-    surface = fit_surface(configurations, places, [math.log(value) for _, value, _ in measured])
+    surface = fit_surface(everything, places, [math.log(value) for _, value, _ in measured])
     edge = fit_edge(
-        configurations,
+        everything,
         [(config, outcome.peak_memory_fraction if outcome else None) for config, _, outcome in measured],
         [t.config for t in done if isinstance(t.outcome, Crash)],
     )
-    return Appraised(configurations, surface, edge, np.bincount(places, minlength=len(configurations)))
+    return Appraised(everything, surface, edge, np.bincount(places, minlength=len(everything)))
 
 
-def appraise_values(trials: Iterable[TrialRecord], space: SearchSpace) -> Mapping[LoaderConfig, Appraisal]:
-    """Return the appraisal of every configuration, measured or not; empty while none was measured."""
-    known = appraise(trials, space)
+def appraise_values(
+    trials: Iterable[TrialRecord], configurations: Iterable[LoaderConfig]
+) -> Mapping[LoaderConfig, ValueAppraisal]:
+    """Return the appraisal of these configurations and of all measured ones; empty while none was measured.
+
+    Args:
+        trials: Of one study; only complete ones count.
+        configurations: Further configurations, such as the whole space; none are needed to choose.
+    """
+    known = appraise(trials, configurations)
     if known is None:
         return {}
     sd = np.sqrt(np.maximum(np.diag(known.surface.covariance), 0.0))
     memory = known.edge.memory_fraction
     return {
-        config: Appraisal(
+        config: ValueAppraisal(
             log_score_mean=float(known.surface.mean[i]),
             log_score_sd=float(sd[i]),
             crash_probability=float(known.edge.crash_probability[i]),
@@ -112,7 +118,7 @@ def appraise_values(trials: Iterable[TrialRecord], space: SearchSpace) -> Mappin
     }
 
 
-def choose(appraisals: Mapping[LoaderConfig, Appraisal], baseline: LoaderConfig) -> LoaderConfig | None:
+def choose(appraisals: Mapping[LoaderConfig, ValueAppraisal], baseline: LoaderConfig) -> LoaderConfig | None:
     """Return the cheapest measured configuration whose expected loss is within 0.25 % of the least; None without any.
 
     What was never measured is never chosen, however good it looks.
@@ -121,7 +127,7 @@ def choose(appraisals: Mapping[LoaderConfig, Appraisal], baseline: LoaderConfig)
     return min(tied, key=lambda c: cost(c, baseline), default=None)
 
 
-def tied_with_best(appraisals: Mapping[LoaderConfig, Appraisal]) -> Sequence[LoaderConfig]:
+def tied_with_best(appraisals: Mapping[LoaderConfig, ValueAppraisal]) -> Sequence[LoaderConfig]:
     """Return the measured, fit configurations within 0.25 % of the highest expected utility."""
     fit = {config: a for config, a in appraisals.items() if a.slices and a.fit}
     highest = max((a.log_utility for a in fit.values()), default=0.0)

@@ -1,0 +1,1 @@
+"""Benchmarks: timed or long-running checks that are no tests. Nothing in the product imports them."""
