@@ -81,11 +81,11 @@ def _fit(prior: Prior, among: Array, at: Index, values: Array, inflation: Array)
     covariance = np.tensordot(prior.variances, among, axes=1)
     covariance[:, np.arange(n), np.arange(n)] += np.outer(prior.noise_sd**2, inflation)
     residual = values - prior.means[:, at]
-    inverse: Array = np.linalg.inv(covariance)
+    inverse = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
     misfit = np.einsum("si,sij,sj->s", residual, inverse, residual, optimize=True)
     log_weight = -0.5 * (misfit + np.linalg.slogdet(covariance)[1])
     weights = np.exp(log_weight - log_weight.max())
-    return _Fit(np.asarray(weights / weights.sum()), np.asarray(inverse), residual)
+    return _Fit(np.asarray(weights / weights.sum()), inverse, residual)
 
 
 def _keep(prior: Prior, fit: _Fit, least: float) -> tuple[Prior, _Fit]:
