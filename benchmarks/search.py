@@ -207,10 +207,10 @@ def show(rows: Sequence[dict[str, Any]], trials: int) -> None:
     for group in dict.fromkeys(r["group"] for r in rows):
         print(f"\n{group}: regret in %, median / 95th / mean")
         heads = [f"own choice @{n}" for n in looks] + [f"best trial @{trials}", f"our choice @{trials}"]
-        print(f"{'method':20}" + "".join(f"{h:>20}" for h in heads) + f"{'trials':>8}{'crashes':>9}{'ms/ask':>8}")
+        print(f"{'method':20}" + "".join(f"{h:>22}" for h in heads) + f"{'trials':>8}{'crashes':>9}{'ms/ask':>8}")
         for row in (r for r in rows if r["group"] == group):
             cells = [row[f"own@{n}"] for n in looks] + [row[f"raw@{trials}"], row[f"product@{trials}"]]
-            text = "".join(f"{c['median']:.2f} / {c['p95']:.1f} / {c['mean']:.2f}".rjust(20) for c in cells)
+            text = "".join(f"{c['median']:.2f} / {c['p95']:.1f} / {c['mean']:.2f}".rjust(22) for c in cells)
             print(f"{row['method']:20}{text}{row['trials']:8}{row['crashes']:9}{row['ask_ms']:8}")
 
 

@@ -5,7 +5,8 @@
 Each finds settings for the embedded model and rows on its own; then every configuration that one of them chose, each
 one's own baseline, and a few in between are measured in rounds, forth and back, so that drift hits all alike. That
 reference gives the regret of each choice and the true gain beside the claimed one. loadtune is installed from PyPI into
-a temporary folder, without its dependencies, unless `--loadtune DIR` names one that has it. Prints a table, writes JSON.
+a temporary folder, without its dependencies, unless `--loadtune DIR` names one that has it. Prints a table, writes
+JSON.
 Slices of this length cannot tell configurations apart that differ by less than the spread shown.
 """
 

@@ -10,6 +10,7 @@ Prints a table, writes JSON, exits 1 if the ratio is above the bar.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -82,20 +83,19 @@ def shares(data: StudyData, began: datetime, wall_s: float) -> dict[str, float]:
     parts["trainer around its steps"] = (
         float(phases["train"]) - steps["steps of trials"] - steps["steps of confirmation"]
     )
-    if trials:
-        first, last = trials[0].started_at, trials[-1].ended_at
-        assert first is not None
-        assert last is not None
-        before_s = (first - began).total_seconds()
-        parts["start-up, warm-up and ceilings' overhead"] = before_s - steps["steps of ceilings"]
-        gaps = zip(trials[:-1], trials[1:], strict=True)
-        parts["choosing, reading, later ceilings"] = sum(
-            (b.started_at - a.ended_at).total_seconds() for a, b in gaps if b.started_at and a.ended_at
+    if trials and trials[0].started_at is not None:
+        before_s = (trials[0].started_at - began).total_seconds()
+        between_s = sum(
+            (b.started_at - a.ended_at).total_seconds()
+            for a, b in itertools.pairwise(trials)
+            if b.started_at and a.ended_at
         )
+        # ceilings are measured before the first trial and between later ones; which, is not stored
+        parts["start-up, warm-up, choosing, around ceilings"] = before_s + between_s - steps["steps of ceilings"]
         inside_s = sum((t.ended_at - t.started_at).total_seconds() for t in trials if t.ended_at and t.started_at)
         slices_s = sum(sum(o.raw.wall_s.values()) for o in measured if isinstance(o, Measurement) and o.raw)
         parts["handing over and storing trials"] = inside_s - slices_s
-    parts["confirmation's overhead, report, exit"] = wall_s - sum(parts.values())
+    parts["around confirmation, report, exit"] = wall_s - sum(parts.values())
     return parts
 
 
