@@ -115,7 +115,7 @@ def run_tuner(tool: str, extra: list[str], options: argparse.Namespace, scratch:
     return Answer(
         tool=tool,
         seconds=seconds,
-        measurements=int(report["counts"]["complete"]) if "complete" in report["counts"] else options.trials,
+        measurements=int(report["counts"]["trials"]) + int(confirmation.get("slices", 0)),
         choice=from_json(report["recommended"] or report["baseline"]["config"]),
         baseline=from_json(report["baseline"]["config"]),
         claimed_gain=confirmation.get("gain_fraction") if report["verdict"] == "confirmed" else None,
