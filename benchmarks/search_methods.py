@@ -23,8 +23,8 @@ from benchmarks.surfaces.pipeline import MAX_WORKERS, PREFETCH, configurations
 from objectives.schema import Crash, LoaderConfig, Measurement, canonical
 from storage.records import StudyData, StudyRecord, TrialRecord
 from tuner.search import next_configuration, predict
+from tuner.selection import select
 from tuner.space import SearchSpace, build_space
-from tuner.value_appraisal import appraise_values, choose
 
 Trials = Sequence[TrialRecord]
 
@@ -274,7 +274,8 @@ class Ours:
 
     def choose(self, trials: Trials) -> LoaderConfig:
         """Return the cheapest of the best by the product's model."""
-        return choose(appraise_values(trials, ()), BASELINE) or best_trial(trials)
+        best = select(StudyData(self._setting.study, tuple(trials), ())).best
+        return best.config if best is not None else best_trial(trials)
 
 
 METHODS: dict[str, Callable[[Setting], Method]] = {

@@ -3,7 +3,7 @@
 The product's `next_configuration` searches and its `select` chooses; the estimators that lost choose from the same
 trials. Regret is `true time of the choice / true time of the best of the whole space - 1`. Gains are logarithms of
 `time of baseline / time of choice`.
-*Not covered*: confirmation (`benchmarks.confirmations`), early stops.
+*Not covered*: confirmation (`benchmarks.confirmations`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from objectives.schema import KNOBS, LoaderConfig
 from objectives.score import ScorePolicy, score
 from storage.records import StudyData, StudyRecord, TrialRecord
 from tuner.appraisal import appraise
-from tuner.search import next_configuration
+from tuner.search import next_configuration, stop_reason
 from tuner.selection import select
 from tuner.space import SearchSpace
 
 TRIALS = 15
 CEILINGS = 2
 CHUNK = 10
-PRODUCT, RAW = "product", "best_trial"
+PRODUCT, STOPPED, RAW = "product", "product, early stop", "best_trial"
 HELD_OUT, SAME_ROWS = "held out", "held out, same rows"
 CONTENTIONS = ((0.0, True), (0.05, True), (0.05, False), (0.10, True), (0.10, False))
 """Harm of too many workers, and whether the kernel shows a part of it."""
@@ -154,7 +154,7 @@ def _work(cell: Cell, chunk: Chunk) -> list[dict[str, Any]]:
         seed = (chunk.seed, cells().index(cell), n)
         data = run_study(cell.job, cell.profile, space, seed)
         measured_s = min(times[t.config] for t in data.trials)
-        for method, (choice, claimed) in choices(data).items():
+        for method, (choice, claimed) in choices(data, space).items():
             rows.append(
                 {
                     **asdict(cell),
@@ -174,14 +174,23 @@ def _work(cell: Cell, chunk: Chunk) -> list[dict[str, Any]]:
     return rows
 
 
-def choices(data: StudyData) -> dict[str, tuple[LoaderConfig, float]]:
+def choices(data: StudyData, space: SearchSpace) -> dict[str, tuple[LoaderConfig, float]]:
     """Return what each method chooses from the trials, and the gain it claims for it."""
-    found = {PRODUCT: _product(data), RAW: best_trial(data)}
+    found = {PRODUCT: _product(data), STOPPED: _product(stopped(data, space)), RAW: best_trial(data)}
     for name, estimator in LOSERS.items():
         times = estimator(data)
         choice = min(times, key=lambda config: times[config])
         found[name] = choice, math.log(times[data.study.baseline] / times[choice])
     return found
+
+
+def stopped(data: StudyData, space: SearchSpace) -> StudyData:
+    """Return the study as it would have been had it been allowed to end early."""
+    for count in range(1, len(data.trials)):
+        part = StudyData(data.study, data.trials[:count], data.ceilings)
+        if stop_reason(part, space) is not None:
+            return part
+    return data
 
 
 def _product(data: StudyData) -> tuple[LoaderConfig, float]:
@@ -199,7 +208,8 @@ def summarise_rows(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]]
     by_job: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         name = row["job"] if row["group"] == "named" else row["group"]
-        groups.setdefault((name, row["profile"], row["harm"], row["method"]), []).append(row)
+        if row["tail"] != "harsh":  # beyond anything recorded: shown, and not held against the bars
+            groups.setdefault((name, row["profile"], row["harm"], row["method"]), []).append(row)
         if row["group"] != "named":
             tail = f"{name}, {row['tail']} tails"
             groups.setdefault((tail, row["profile"], row["harm"], row["method"]), []).append(row)
@@ -214,8 +224,9 @@ def summarise_rows(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]]
 
 def _order(key: tuple[str, ...]) -> tuple[Any, ...]:
     names = [job.name for job in NAMED] + ["all named"]
-    names += [group + part for group in (HELD_OUT, SAME_ROWS) for part in ("", ", light tails", ", heavy tails")]
-    methods = [PRODUCT, RAW, *LOSERS]
+    tails = ("", ", light tails", ", heavy tails", ", harsh tails")
+    names += [group + part for group in (HELD_OUT, SAME_ROWS) for part in tails]
+    methods = [PRODUCT, STOPPED, RAW, *LOSERS]
     return names.index(key[0]), NAMES.index(key[1]), key[2] != "none", key[2], methods.index(key[3])
 
 

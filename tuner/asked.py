@@ -23,7 +23,7 @@ FILES = ("dataset", "recording", "python")
 
 AS_IT_IS = (
     "model", "dataset", "tokenizer", "weights", "per_device_train_batch_size", "gradient_accumulation_steps",
-    "max_length", "lora_rank", "lora_alpha", "seed",
+    "max_length", "lora_rank", "lora_alpha", "seed", "row_delay_ms",
 )  # fmt: skip
 """Values that are fields of the workload."""
 

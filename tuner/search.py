@@ -1,8 +1,8 @@
 """Chooses the next configuration: first points, then model or sampler, then the leaders again; and when to stop.
 
 Runs in: parent. A pure function of what was measured, so that a resumed study goes on as if it had never stopped,
-and so that another strategy can take its place. The queue model leads where slices have their series, the sampler
-(`tuner.gp`) where a trial is one number.
+and so that another strategy can take its place. The queue model leads where slices have their series, the knowledge
+gradient (`tuner.value_search`) where a trial is one number.
 *Not covered*: what is chosen in the end (`tuner.selection`), running it (`tuner.study`).
 """
 
@@ -16,9 +16,9 @@ from dataclasses import replace
 from objectives.schema import Crash, LoaderConfig, Measurement, canonical
 from storage.records import Origin, StudyData, TrialRecord
 from tuner.appraisal import Appraisal, appraise
-from tuner.gp import suggest
 from tuner.selection import LOSS_FRACTION, cost_of, select
 from tuner.space import SearchSpace, nearest
+from tuner.value_search import next_by_value
 
 REPEAT_SHARE = 5
 """One trial in this many, at the end, measures leaders and baseline again instead of something new."""
@@ -57,17 +57,14 @@ def next_configuration(data: StudyData, space: SearchSpace, total: int) -> tuple
     for config, origin in _first_points(data, space) if len(done) < FIRST_POINTS else ():
         if not any(t.config == config for t in done) and not _dominates_a_crash(config, done):
             return config, origin
+    appraisal = appraise(data, space.configurations)
+    if appraisal is None:
+        found = next_by_value(done, space)
+        return found if found is not None else (_something_else(done, space, space.baseline), "search")
     repeats = total // REPEAT_SHARE
     if len(done) >= total - repeats or len({t.config for t in done}) >= len(space.configurations):
         return _repeat(data, done, space), "repeat"
-    appraisal = appraise(data, space.configurations)
-    if appraisal is not None:
-        return _by_model(data, space, appraisal)
-    suggested = suggest(done, space, seed=data.study.seed + len(data.trials))
-    slices = sum(t.config == suggested for t in done)
-    if slices >= MAX_SLICES or (done and suggested == done[-1].config):
-        suggested = _something_else(done, space, suggested)
-    return suggested, "search"
+    return _by_model(data, space, appraisal)
 
 
 def stop_reason(data: StudyData, space: SearchSpace) -> str | None:

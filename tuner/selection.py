@@ -14,6 +14,7 @@ from objectives.score import MEMORY_LIMIT_FRACTION
 from storage.records import StudyData
 from tuner.appraisal import Appraisal, appraise
 from tuner.pooling import Pooled, difference_noise, noise_floor, pool
+from tuner.value_appraisal import appraise_values, tied_with_best
 
 __all__ = ["Pooled", "Selection", "Selector", "has_memory_headroom", "noise_floor", "pool", "select"]
 
@@ -59,10 +60,18 @@ def select(data: StudyData, appraisal: Appraisal | None = None) -> Selection:
     if appraisal is not None:
         return _by_model(by_cost, baseline, appraisal)
     noise = noise_floor(data)
-    highest = max(by_cost, key=lambda p: p.value)
-    tied = tuple(p for p in by_cost if _cannot_tell(p, highest, noise))
-    best = baseline if baseline is not None and baseline in tied else tied[0]
+    leaders = tied_with_best(appraise_values(data.trials, ())) or [max(by_cost, key=lambda p: p.value).config]
+    tied = tuple(p for p in by_cost if p.config in leaders) or (max(by_cost, key=lambda p: p.value),)
+    highest = max(tied, key=lambda p: p.value)
+    best = tied[0]
+    if baseline in by_cost and baseline is not None and _no_better(best, baseline, tied):
+        best = baseline
     return Selection(best, baseline, tied, _why(best, baseline, highest, tied, noise))
+
+
+def _no_better(best: Pooled, baseline: Pooled, tied: tuple[Pooled, ...]) -> bool:
+    """Return whether to keep the defaults: a tie, or a choice that was not even measured to be better."""
+    return baseline in tied or best.value <= baseline.value * (1.0 + LOSS_FRACTION)
 
 
 def _by_model(by_cost: list[Pooled], baseline: Pooled | None, appraisal: Appraisal) -> Selection:

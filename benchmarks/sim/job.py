@@ -51,7 +51,7 @@ class Job:
     """Copies from pinned memory, as a share of compute; three times that from pageable memory."""
     growth: float = 0.03
     """How much longer a service takes for each further worker."""
-    tail: Literal["light", "heavy"] = "light"
+    tail: Literal["light", "heavy", "harsh"] = "light"
     """Services are 0.8 + 0.2 x exponential, or lognormal with a few batches several times longer."""
     contention: float = 0.0
     visible: bool = True
@@ -115,8 +115,9 @@ def _shape(tail: str, rng: np.random.Generator, size: tuple[int, int]) -> Array:
     if tail == "light":
         light: Array = 0.8 + 0.2 * rng.exponential(size=size)
         return light
-    long = 1.0 + 3.0 * rng.exponential(size=size) * (rng.random(size) < 0.05)
-    heavy: Array = np.exp(0.35 * rng.normal(size=size) - 0.35**2 / 2) * long / 1.15
+    heavy: Array = np.exp(0.35 * rng.normal(size=size) - 0.35**2 / 2)
+    if tail == "harsh":
+        heavy *= (1.0 + 3.0 * rng.exponential(size=size) * (rng.random(size) < 0.05)) / 1.15
     return heavy
 
 

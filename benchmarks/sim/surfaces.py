@@ -30,7 +30,8 @@ NAMED = (
 """Data free; photos, 2 workers nearly enough; 4 workers at the margin; bursts of 8; both; four steps an epoch."""
 
 HELD_OUT = 60
-_HELD_OUT_SEED = 20_260_713
+_HELD_OUT_SEED = 20_261_130
+"""The second draw: the model was mended after the first one had been seen."""
 
 
 def held_out() -> tuple[Job, ...]:
@@ -76,7 +77,7 @@ def _drawn(name: str, rng: np.random.Generator) -> Job:
         timed_steps=max(steps, 8) if whole_epochs else steps,
         h2d_fraction=between(0.0005, 0.02),
         growth=float(rng.uniform(0.0, 0.08)),
-        tail="heavy" if rng.random() < 0.4 else "light",
+        tail=str(rng.choice(["light", "heavy", "harsh"], p=[0.45, 0.4, 0.15])),  # type: ignore[arg-type]
         startup_s=between(0.05, 0.5),
         drain_factor=float(rng.uniform(0.75, 0.95)),
     )

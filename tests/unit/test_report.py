@@ -121,7 +121,7 @@ def test_counts():
     ("rows", "verdict"),
     [
         ([("w4 p4", 300.0)], "not confirmed"),
-        ([("w4 p4", 100.5)], "keep the defaults"),
+        ([("w4 p4", 100.0)], "keep the defaults"),
         ([("w1 p2 persist pin", crash()), ("w4 p4", 300.0)], "not confirmed"),
     ],
 )

@@ -54,16 +54,10 @@ def test_cold_ceilings_are_no_noise():
 
 
 def test_cheapest_wins_a_tie():
-    """Among scores that repeats cannot tell apart: fewest workers, then prefetch, then fewest changed settings."""
-    rows = [*SCATTER, ("w8 p8 persist pin", 151.0), ("w4 p4 persist pin", 149.0), ("w4 p2", 150.0)]
-    data = study_data([*rows, ("w4 p2 persist pin", 149.5)])
+    """Among scores within 0.25 %: fewest workers, then prefetch, then fewest changed settings."""
+    rows = [*SCATTER, ("w8 p8 persist pin", 150.1), ("w4 p4 persist pin", 150.0), ("w4 p2", 150.0)]
+    data = study_data([*rows, ("w4 p2 persist pin", 150.0)])
     assert chosen(data) == "w4 p2 persist pin"
-    assert [p.config.key for p in select(data).tied] == [
-        "w4 p2 persist pin",
-        "w4 p2",
-        "w4 p4 persist pin",
-        "w8 p8 persist pin",
-    ]
 
 
 def test_a_difference_beyond_noise_is_worth_its_cost():
@@ -72,8 +66,8 @@ def test_a_difference_beyond_noise_is_worth_its_cost():
 
 
 def test_baseline_is_kept_when_tied():
-    """Nothing differs beyond noise: keep the defaults, even where something cheaper is tied too."""
-    selection = select(study_data([*SCATTER, ("w0", 101.0), ("w4 p2", 103.0)]))
+    """Nothing is expected to gain 0.25 %: keep the defaults, even where something cheaper is tied too."""
+    selection = select(study_data([*SCATTER, ("w0", 100.0), ("w4 p2", 100.0)]))
     assert selection.best is selection.baseline
     assert "keep the defaults" in selection.reason
 
@@ -90,8 +84,8 @@ def test_memory_headroom():
 
 
 def test_highest_score_without_noise_estimate():
-    """A recorded table has one row a configuration: the highest score wins by any margin."""
-    data = study_data([("w1 p2 persist pin", 100.0), ("w4 p2", 100.2), ("w8 p2", 100.1)])
+    """A recorded table has one row a configuration: the highest score wins if it gains anything worth the name."""
+    data = study_data([("w1 p2 persist pin", 100.0), ("w4 p2", 103.0), ("w8 p2", 101.0)])
     assert chosen(data) == "w4 p2"
 
 
