@@ -54,6 +54,7 @@ def main() -> int:
     """Print and write the table; return 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="embedded")
+    parser.add_argument("--device", default="auto")
     parser.add_argument("--row-delay-ms", type=float, default=0.0)
     parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--accumulation", type=int, default=16)
@@ -63,7 +64,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     host = read_host()
-    device = find_gpu("auto", host)
+    device = find_gpu(options.device, host)
     on_cpu = device == "cpu"
     workload = Workload(
         model=options.model,

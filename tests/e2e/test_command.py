@@ -51,11 +51,15 @@ def test_help_is_quick_and_loads_nothing_heavy(tmp_path: Path) -> None:
 
 def test_a_synthetic_study_end_to_end(tmp_path: Path) -> None:
     """Run, show and export agree; stdout is the result alone; a finished study is only printed again."""
-    ran = tuner("run", "--objective", "synthetic", "--trials", "8", "--no-confirm", "--json", cwd=tmp_path)
+    ran = tuner(
+        "run", "--objective", "synthetic", "--trials", "8", "--no-confirm", "--no-early-stop", "--json", cwd=tmp_path
+    )
     report = json.loads(ran.stdout)
     assert report["counts"]["measured"] == 8
     assert [state for _, state, _ in rows(tmp_path / "tuner.db")] == ["COMPLETE"] * 8
-    again = tuner("run", "--objective", "synthetic", "--trials", "8", "--no-confirm", "--json", cwd=tmp_path)
+    again = tuner(
+        "run", "--objective", "synthetic", "--trials", "8", "--no-confirm", "--no-early-stop", "--json", cwd=tmp_path
+    )
     assert json.loads(again.stdout)["best"] == report["best"]
     assert len(rows(tmp_path / "tuner.db")) == 8
     shown = tuner("show", "--json", cwd=tmp_path)
@@ -68,9 +72,9 @@ def test_a_synthetic_study_end_to_end(tmp_path: Path) -> None:
 
 def test_the_budget_is_the_studys_total(tmp_path: Path) -> None:
     """A second run with more trials adds the difference, with the same first trials."""
-    tuner("run", "--objective", "synthetic", "--trials", "3", "--no-confirm", cwd=tmp_path)
+    tuner("run", "--objective", "synthetic", "--trials", "3", "--no-confirm", "--no-early-stop", cwd=tmp_path)
     before = rows(tmp_path / "tuner.db")
-    tuner("run", "--objective", "synthetic", "--trials", "5", "--no-confirm", cwd=tmp_path)
+    tuner("run", "--objective", "synthetic", "--trials", "5", "--no-confirm", "--no-early-stop", cwd=tmp_path)
     after = rows(tmp_path / "tuner.db")
     assert (len(after), after[:3]) == (5, before)
 
@@ -107,7 +111,19 @@ def test_a_folder_of_the_users_own_names(tmp_path: Path) -> None:
 def lora_in_phase(tmp_path: Path, phase: str) -> subprocess.Popen[str]:
     """Start a study on the embedded model and return it as soon as a trial is in this phase."""
     process = subprocess.Popen(
-        [TUNER, "-v", "run", "--trials", "4", "--slice-seconds", "0.5", "--num-workers", "2", "--no-confirm"],
+        [
+            TUNER,
+            "-v",
+            "run",
+            "--trials",
+            "4",
+            "--slice-seconds",
+            "0.5",
+            "--num-workers",
+            "2",
+            "--no-confirm",
+            "--no-early-stop",
+        ],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
@@ -136,7 +152,18 @@ def test_a_killed_study_goes_on(tmp_path: Path, phase: str) -> None:
         time.sleep(0.05)
     assert alive(family) == []
     before = [row for row in rows(tmp_path / "tuner.db") if row[1] == "COMPLETE"]
-    tuner("run", "--trials", "4", "--slice-seconds", "0.5", "--num-workers", "2", "--no-confirm", cwd=tmp_path)
+    tuner(
+        "run",
+        "--trials",
+        "4",
+        "--slice-seconds",
+        "0.5",
+        "--num-workers",
+        "2",
+        "--no-confirm",
+        "--no-early-stop",
+        cwd=tmp_path,
+    )
     after = rows(tmp_path / "tuner.db")
     assert [row for row in after if row[1] == "COMPLETE"][: len(before)] == before
     states = [state for _, state, _ in after]
@@ -149,7 +176,7 @@ def test_a_killed_study_goes_on(tmp_path: Path, phase: str) -> None:
 def test_ctrl_c_prints_what_there_is(tmp_path: Path) -> None:
     """SIGINT closes the trial, prints the report so far and exits 130; the study goes on later."""
     process = subprocess.Popen(
-        [TUNER, "run", "--trials", "20", "--slice-seconds", "0.5"],
+        [TUNER, "run", "--trials", "20", "--slice-seconds", "0.5", "--no-early-stop"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -173,7 +200,7 @@ def test_ctrl_c_prints_what_there_is(tmp_path: Path) -> None:
 
 def test_json_and_text_name_the_same_choice(tmp_path: Path) -> None:
     """The text report names the configuration that the JSON has as best."""
-    tuner("run", "--objective", "synthetic", "--trials", "6", "--no-confirm", cwd=tmp_path)
+    tuner("run", "--objective", "synthetic", "--trials", "6", "--no-confirm", "--no-early-stop", cwd=tmp_path)
     best = json.loads(tuner("show", "--json", cwd=tmp_path).stdout)["best"]["config"]
     text = tuner("show", cwd=tmp_path).stdout
     key = f"w{best['num_workers']} p{best['prefetch_factor']}"
@@ -182,7 +209,7 @@ def test_json_and_text_name_the_same_choice(tmp_path: Path) -> None:
 
 def test_the_dashboard_serves_the_trials(tmp_path: Path) -> None:
     """The dashboard answers on the loopback with the study's trials, and a taken port is an error."""
-    tuner("run", "--objective", "synthetic", "--trials", "3", "--no-confirm", cwd=tmp_path)
+    tuner("run", "--objective", "synthetic", "--trials", "3", "--no-confirm", "--no-early-stop", cwd=tmp_path)
     process = subprocess.Popen([TUNER, "dashboard", "--port", "0"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
