@@ -87,7 +87,7 @@ def run_study(
         raise
     finally:
         store.set_stopped(study, stopped, time.monotonic() - began_s)
-    return store.data(study)
+    return store.data(study, raw=True)
 
 
 def _why_stop(data: StudyData, space: SearchSpace) -> str | None:

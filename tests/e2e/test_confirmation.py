@@ -1,4 +1,4 @@
-"""`run` with its confirmation, `confirm`, `--aa` and `probe` as commands; a stand-in judges by means."""
+"""`run` with its confirmation, `confirm`, `--aa` and `probe` as commands."""
 
 from __future__ import annotations
 
@@ -14,22 +14,9 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import os, signal, sys, types
-from dataclasses import dataclass
-from statistics import fmean
-import tuner.confirmation as confirmation
+import os, sys
 from storage.store import Store
 
-def judge(slices, *, baseline, finalist, usable_cpus, max_rounds=12):
-    rounds = len(slices) // 4
-    assert all(s.outcome.raw is not None for s in slices)
-    time_s = {a: fmean(1 / s.outcome.samples_per_s for s in slices if s.arm == a) for a in ("baseline", "finalist")}
-    gain = time_s["baseline"] / time_s["finalist"] - 1
-    verdict = "confirmed" if gain > 0.05 else "not resolved"
-    ends = gain, gain - 0.03, gain + 0.03
-    return confirmation.Judgement(verdict, rounds, *ends, 0.0, 0.0, 0.0, 0.0, False, 0.02, None, False)
-
-confirmation.judge = judge
 kept, add = int(os.environ.get("DIE_AFTER", "-1")), Store.add_confirmation_slice
 
 def dying(self, *args):
@@ -40,19 +27,10 @@ def dying(self, *args):
     add(self, *args)
 
 Store.add_confirmation_slice = dying
-
-@dataclass
-class Probe:
-    trials: int
-    series: bool
-
-says = types.ModuleType("tuner.probe")
-says.build_probe = lambda data: Probe(len(data.trials), all(t.outcome.raw is not None for t in data.trials))
-says.render_probe = lambda found: f"bound: data, from {found.trials} trials"
-sys.modules["tuner.probe"] = says
 from tuner.cli.main import main
 sys.exit(main())
 """
+"""The command, with a way to die when the next slice of a confirmation is to be stored."""
 
 
 def tuner(*arguments: str, cwd: Path, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -84,7 +62,7 @@ def count(folder: Path, table: str, where: str = "1") -> int:
 
 
 KNOBS = {"num-workers": "8", "prefetch-factor": "2", "persistent-workers": "true", "pin-memory": "true"}
-RUN = ("run", "--objective", "synthetic", "--trials", "6")
+RUN = ("run", "--objective", "synthetic", "--trials", "6", "--no-early-stop")
 
 
 def test_a_run_confirms_its_choice(tmp_path: Path) -> None:
@@ -114,7 +92,7 @@ def test_confirm_needs_no_options_of_the_run(tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) == 1
     other = tuner("confirm", "--finalist", "w0 pin", "--rounds", "3", "--json", cwd=tmp_path)
     found = json.loads(other.stdout)
-    assert (found["study"], found["verdict"], found["rounds"]) == ("mine", "not resolved", 3)
+    assert (found["study"], found["verdict"], found["rounds"]) == ("mine", "regressed", 3)
     assert found["finalist"]["key"] == "w0 pin"
     assert count(tmp_path, "tuner_confirmation", "judgement_json IS NOT NULL") == 2
     unknown = tuner("confirm", "--finalist", "w99 p2", cwd=tmp_path, code=2)
@@ -124,7 +102,7 @@ def test_confirm_needs_no_options_of_the_run(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_keeps_the_options(tmp_path: Path) -> None:
     """`run --study` without the options goes on with those of the study; one that differs is refused."""
     tuner(*RUN, "--seed", "9", "--num-workers", "0,1,2", "--study", "mine", "--no-confirm", cwd=tmp_path)
-    tuner("run", "--study", "mine", "--trials", "8", "--no-confirm", cwd=tmp_path)
+    tuner("run", "--study", "mine", "--trials", "8", "--no-confirm", "--no-early-stop", cwd=tmp_path)
     assert count(tmp_path, "tuner_slice", "kind = 'trial' AND num_workers <= 2") == 8
     refused = tuner("run", "--study", "mine", "--seed", "8", cwd=tmp_path, code=2)
     assert "seed=9" in refused.stderr
@@ -145,12 +123,12 @@ def test_an_aa_study_has_two_labels_and_one_setting(tmp_path: Path) -> None:
     """Trials and both arms are the baseline; the record says so; output names the self-test; it stays what it is."""
     done = tuner("run", "--objective", "synthetic", "--aa", "--trials", "3", cwd=tmp_path)
     measured = arms(tmp_path)
-    assert len(measured) == 48
-    assert [arm for _, arm, _ in measured].count("finalist") == 24
+    assert len(measured) in (16, 32, 48)
+    assert 2 * [arm for _, arm, _ in measured].count("finalist") == len(measured)
     assert len({key for _, _, key in measured}) == 1
     assert count(tmp_path, "tuner_slice", "kind = 'trial'") == 3
     assert count(tmp_path, "tuner_study", 'identity_json LIKE \'%"self_test": "A/A"%\'') == 1
-    assert "verdict    A/A self-test: passed: 'not resolved'" in done.stderr
+    assert "verdict    A/A self-test: passed: " in done.stderr
     again = tuner("confirm", cwd=tmp_path)
     assert again.stdout.startswith("A/A self-test: passed")
     more = tuner("run", "--study", "synthetic-aa", "--trials", "4", cwd=tmp_path)
@@ -228,14 +206,14 @@ def test_what_regressed_is_not_exported(tmp_path: Path) -> None:
 def test_a_run_goes_on_from_the_probe(tmp_path: Path) -> None:
     """Probe measures three trials with their series; the run after it adds the others."""
     done = tuner("probe", "--objective", "synthetic", cwd=tmp_path)
-    assert done.stdout == "bound: data, from 3 trials\n"
-    assert json.loads(tuner("probe", "--objective", "synthetic", "--json", cwd=tmp_path).stdout) == {
-        "trials": 3,
-        "series": True,
-    }
+    assert "bound      data-bound" in done.stdout
+    assert "do         search: " in done.stdout
+    found = json.loads(tuner("probe", "--objective", "synthetic", "--json", cwd=tmp_path).stdout)
+    assert (found["slices"], found["bound"], len(found["space"])) == (3, "data-bound", 98)
+    assert found["sufficient"]["config"]["num_workers"] > found["baseline"]["config"]["num_workers"]
     with sqlite3.connect(tmp_path / "tuner.db") as connection:
         first = connection.execute("SELECT uuid FROM tuner_slice WHERE kind = 'trial' ORDER BY number").fetchall()
-    tuner("run", "--objective", "synthetic", "--trials", "5", "--no-confirm", cwd=tmp_path)
+    tuner("run", "--objective", "synthetic", "--trials", "5", "--no-confirm", "--no-early-stop", cwd=tmp_path)
     with sqlite3.connect(tmp_path / "tuner.db") as connection:
         after = connection.execute("SELECT uuid FROM tuner_slice WHERE kind = 'trial' ORDER BY number").fetchall()
     assert (len(first), len(after), after[:3]) == (3, 5, first)
