@@ -28,8 +28,8 @@ check: $(VENV)/.installed-dev ## formatting, lint, types and import contracts
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-bench: $(VENV)/.installed-dev ## judge the estimators on simulated jobs; a short look with ARGS="--quick"
-	$(VENV)/bin/python -m benchmarks.estimators $(ARGS)
+bench: $(VENV)/.installed-dev ## judge estimators and search against known truths (hours); ARGS="--quick" for minutes
+	$(VENV)/bin/python -m benchmarks $(ARGS)
 
 clean: ## remove the environment and what tools left behind; databases stay
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

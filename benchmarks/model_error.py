@@ -16,7 +16,7 @@ import json
 import random
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ from objectives.schema import LoaderConfig, Measurement, Workload, canonical
 from objectives.score import ScorePolicy, score
 from objectives.workload import resolve
 from storage.records import StudyData, StudyRecord, TrialRecord
-from tuner.appraisal import appraise
+from tuner.appraisal import Appraisal, appraise
 from tuner.export import defaults
 from tuner.search import next_configuration
 from tuner.space import SearchSpace, build_space
@@ -83,8 +83,11 @@ def main() -> int:
     objective = LoraObjective(resolve(workload), choices, LoraOptions(options.slice_seconds, sys.executable))
     with contextlib.closing(objective):
         data = probe(objective, space, float(host.usable_cpus))
-        rows = compare(objective, data, space, options.configurations, options.rounds)
-    return report(rows, options.out, {"host": f"{device} {host.usable_cpus} CPUs", **vars(options)})
+        about = {"host": f"{'cpu' if on_cpu else 'gpu'}, {host.usable_cpus} CPUs", **vars(options)}
+        missed = 1
+        for rows in compare(objective, data, space, options.configurations, options.rounds):
+            missed = report(rows, options.out, {**about, "rounds": rows[0].slices})  # a run cut off keeps its rounds
+    return missed
 
 
 def probe(objective: LoraObjective, space: SearchSpace, cpus: float) -> StudyData:
@@ -107,8 +110,10 @@ def probe(objective: LoraObjective, space: SearchSpace, cpus: float) -> StudyDat
     return data
 
 
-def compare(objective: LoraObjective, data: StudyData, space: SearchSpace, count: int, rounds: int) -> list[Row]:
-    """Return predicted and measured times of configurations spread evenly over the space."""
+def compare(
+    objective: LoraObjective, data: StudyData, space: SearchSpace, count: int, rounds: int
+) -> Iterator[list[Row]]:
+    """Yield predicted and measured times of configurations spread evenly over the space, after every round."""
     appraisal = appraise(data, space.configurations)
     assert appraisal is not None
     stride = len(space.configurations) / count
@@ -121,6 +126,11 @@ def compare(objective: LoraObjective, data: StudyData, space: SearchSpace, count
             if isinstance(outcome, Measurement):
                 seen[config].append(1.0 / outcome.samples_per_s)
         print(f"round {number + 1}/{rounds}", file=sys.stderr)
+        yield _rows(seen, appraisal)
+
+
+def _rows(seen: dict[LoaderConfig, list[float]], appraisal: Appraisal) -> list[Row]:
+    chosen = list(seen)
     predicted = {c: 1.0 / appraisal.samples_per_s(c) for c in chosen}
     measured = {c: statistics.mean(times) for c, times in seen.items() if times}
     errors = {c: predicted[c] / measured[c] - 1.0 for c in measured}

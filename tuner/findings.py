@@ -31,8 +31,18 @@ def heading(report: Report) -> list[Finding]:
         ("host", report.host_summary),
         ("study", study),
         ("stopped", report.stopped or "not finished: still running, or killed"),
+        *_steps(report),
         *([("ceiling", ceiling_text(report))] if report.ceiling_per_s is not None else []),
     ]
+
+
+def _steps(report: Report) -> list[Finding]:
+    steps = report.steps
+    if steps.per_slice is None or not steps.trials:
+        return []
+    others = (("ceilings", steps.ceilings), ("confirmations", steps.confirmations))
+    also = "".join(f", {number} in {name}" for name, number in others if number)
+    return [("steps", f"{steps.per_slice} a slice; {steps.trials} timed in trials{also}")]
 
 
 def ceiling_text(report: Report) -> str:

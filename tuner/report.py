@@ -19,7 +19,18 @@ from tuner.checks import Check
 from tuner.pooling import Pooled, agreed_ceiling, difference_noise, noise_floor, pool
 from tuner.report_confirmation import ConfirmationNote, confirmation_note
 from tuner.report_model import BreakEven, Headroom, ModelNote, break_even, headroom_of, model_note
-from tuner.report_parts import Counts, CrashNote, KnobNote, count, crash_notes, host_facts, knob_notes, left_out
+from tuner.report_parts import (
+    Counts,
+    CrashNote,
+    KnobNote,
+    Spent,
+    count,
+    crash_notes,
+    host_facts,
+    knob_notes,
+    left_out,
+    spent_steps,
+)
 from tuner.selection import Selection, Selector, has_memory_headroom, select
 from tuner.split import Bound, Difference, bound_of, compare, headroom
 from tuner.study_checks import check_study
@@ -104,6 +115,7 @@ class Report:
     tied: tuple[LoaderConfig, ...]
     """Others whose scores cannot be told from the highest, cheapest first."""
     counts: Counts
+    steps: Spent
     configurations: tuple[Figures, ...]
     """All that have a finished trial, highest score first."""
     crashes: tuple[CrashNote, ...]
@@ -178,6 +190,7 @@ def build_report(data: StudyData, *, storage: str | None = None, selector: Selec
         reason=selection.reason,
         tied=tuple(p.config for p in selection.tied if p is not best),
         counts=count(data),
+        steps=spent_steps(data),
         configurations=tuple(rows.values()),
         crashes=crash_notes(data),
         knobs=knob_notes(data.study),

@@ -6,7 +6,7 @@ Runs in: parent. Pure. *Not covered*: pooled figures and what follows from them 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,32 @@ class KnobNote:
     values: tuple[int | bool, ...]
     held: int | bool | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Optimizer steps that were timed."""
+
+    per_slice: int | None
+    """Of the slices from now on; None where slices have no length (a recorded table)."""
+    trials: int
+    ceilings: int
+    confirmations: int
+
+
+def spent_steps(data: StudyData) -> Spent:
+    """Return the timed steps of the study, as far as their series were read."""
+
+    def steps(outcomes: Iterable[object]) -> int:
+        return sum(len(o.raw.steps) for o in outcomes if isinstance(o, Measurement) and o.raw is not None)
+
+    length = data.study.remember.get("timed_steps")
+    return Spent(
+        per_slice=None if length is None else int(length),
+        trials=steps(t.outcome for t in data.trials),
+        ceilings=steps(data.ceilings),
+        confirmations=steps(s.outcome for c in data.confirmations for s in c.slices),
+    )
 
 
 def count(data: StudyData) -> Counts:
