@@ -13,9 +13,11 @@ from objectives.synthetic_job import SyntheticJob
 from objectives.synthetic_pipeline import Times, run
 from tuner.queue_model.arms import arms_of
 from tuner.queue_model.contention import PRIOR_MEAN, fit_contention, slice_levels
+from tuner.queue_model.evidence import windows_of
 from tuner.queue_model.fit import fit_model
 from tuner.queue_model.predict import predict
 from tuner.queue_model.recursion import Lanes, run_lanes
+from tuner.queue_model.services import fit_services
 from tuner.queue_model.terms import SliceTerms
 
 JOB = SyntheticJob(slice_noise_sd=0.0, step_noise_sd=0.05)
@@ -152,3 +154,29 @@ def test_the_same_study_gives_the_same_model():
     data, space = study_of(JOB, [BASELINE, canonical(4, 4, True, True)])
     first, again = (predict(fit_model(data), space.configurations, seed=3) for _ in range(2))
     assert np.array_equal(first.draws_s, again.draws_s)
+
+
+def test_a_lucky_slice_is_drawn_to_its_neighbours() -> None:
+    """5 workers cannot take 30 % less for a batch than 4 and 6 do; a worker count that was measured long may differ."""
+    windows = []
+    for workers, mean_s, batches in ((4, 1.0, 400), (5, 0.7, 4), (6, 1.0, 400), (16, 1.6, 400)):
+        data, _ = study_of(replace(JOB, service_s=0.1), [canonical(workers, 2, True, True)])
+        window = windows_of(data.trials[0].outcome, data.trials[0].config, index=0, terms=SliceTerms(0, 800, 8, 16))[0]
+        scatter = np.random.default_rng(workers).lognormal(0.0, 0.5, batches)
+        windows.append(replace(window, service_s=mean_s * scatter / scatter.mean()))
+    curve = fit_services(windows, [4, 5, 6, 8, 16], usable_cpus=16)
+    assert curve.mean_s(5) == pytest.approx(1.0, abs=0.06)
+    assert curve.mean_s(16) == pytest.approx(1.6, rel=0.05)
+    assert curve.mean_s(6) < curve.mean_s(8) < curve.mean_s(16)
+
+
+def test_a_queue_longer_than_the_slice_hides_no_slow_loader() -> None:
+    """64 batches of queue, 20 of slice, a loader that makes 0.8 of what is asked: the wait is the steady one."""
+    job = SyntheticJob(
+        accumulation=1, timed_steps=20, compute_s=0.1, service_s=1.0, step_noise_sd=0.0, slice_noise_sd=0.0
+    )
+    deep = canonical(8, 8, True, True)
+    data, _ = study_of(job, [BASELINE, deep])
+    model = fit_model(data)
+    assert model is not None
+    assert predict(model, [deep]).total_s[0] == pytest.approx(1.0 / 8.0, rel=0.05)
