@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from objectives.cannot_train import cannot_train
 from objectives.crash import Evidence, classify
-from objectives.embedded import preset_names
-from objectives.errors import EXIT_NO_RESULT, UserError
+from objectives.errors import UserError
 from objectives.estimate import summarise
 from objectives.load import LoadMonitor
 from objectives.protocol import Choices, JsonScalar, Prepared, Progress
@@ -287,17 +287,7 @@ class LoraObjective:
 
     def _cannot_train(self, answer: dict[str, Any] | Death) -> UserError:
         """Return the error for a workload that does not even train from memory, and end the child."""
-        crash = self._crash(answer, ())
-        work, python = self.resolved.workload, self.options.python
-        said = [line.strip() for line in crash.log_tail.strip().splitlines() if line.strip()][-2:]
-        what, hint = {
-            "start": (f"{python} cannot run the slice", "--python names Python 3.11 or newer with torch and peft"),
-            "import": (f"{python} cannot import the trainer's packages", f"{python} -m pip install torch peft"),
-            "load": (f"model '{work.model}' cannot be loaded", f"tuner run --model {preset_names()[0]}"),
-            "touch": (f"data set '{work.dataset}' cannot be tokenised", "tuner run --tokenizer DIR"),
-        }.get(crash.phase, (f"model '{work.model}' cannot be trained here", "tuner doctor"))
-        why = f"{crash.message}: nothing was measured" if crash.kind != "exception" else "nothing was measured"
-        return UserError(what, "\n  ".join([why, *said]), hint, exit_code=EXIT_NO_RESULT)
+        return cannot_train(self._crash(answer, ()), self.resolved.workload, self.options.python)
 
     def _discard(self, grace_s: float = 3.0) -> None:
         child, self._child = self._child, None
