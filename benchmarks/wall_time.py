@@ -41,7 +41,7 @@ def main() -> int:
         database = str(Path(scratch) / "wall_time.db")
         command = [
             sys.executable, "-m", "tuner", "run", "--trials", str(options.trials), "--study", STUDY,
-            "--storage", database, *options.arguments,
+            "--no-early-stop", "--storage", database, *options.arguments,
         ]  # fmt: skip
         began = datetime.now(UTC)
         began_s = time.monotonic()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 
 from objectives.estimate import summarise
 from objectives.protocol import Choices, JsonScalar, Prepared, Progress
