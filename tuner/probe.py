@@ -110,7 +110,8 @@ def build_probe(data: StudyData, space: SearchSpace, *, command: Sequence[str] =
 
 def render_probe(probe: Probe) -> str:
     """Return the probe as text, every line beside its label."""
-    return "\n".join(f"{label:<{_LABEL_WIDTH}}{text}" for label, text in [*_sentences(probe), *_table(probe)])
+    lines = [f"{label:<{_LABEL_WIDTH}}{text}" for label, text in [*_sentences(probe), *_table(probe)]]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def probe_json(probe: Probe) -> str:
