@@ -74,7 +74,7 @@ class SyntheticObjective:
     def prepare(self, remembered: Mapping[str, JsonScalar], progress: Progress) -> Prepared:
         """Return two ceilings; there is no device to warm."""
         ceilings = tuple(self.ceiling(progress) for _ in range(CEILINGS))
-        return Prepared(ceilings, facts={"synthetic.cores": self.job.cores})
+        return Prepared(ceilings, asdict(self.job.plan), {"synthetic.cores": self.job.cores})
 
     def measure(self, config: LoaderConfig, progress: Progress) -> Outcome:
         """Return the outcome of one slice."""
