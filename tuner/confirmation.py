@@ -44,6 +44,8 @@ SLOPE_STEP = 0.02
 MAX_ROUNDS_NEEDED = 1000
 
 Verdict = Literal["confirmed", "no difference", "regressed", "not resolved"]
+NOT_WORTH_IT: tuple[Verdict, ...] = ("no difference", "regressed")
+"""Verdicts after which the baseline is recommended: nobody should change a flag for nothing."""
 
 
 @dataclass(frozen=True, slots=True)

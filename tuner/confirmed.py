@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from objectives.schema import LoaderConfig
 from storage.records import Confirmation, StudyData
+from tuner.confirmation import NOT_WORTH_IT
 
 
 def last_finished(data: StudyData, config: LoaderConfig) -> Confirmation | None:
@@ -34,7 +35,7 @@ def allowed(data: StudyData, wanted: LoaderConfig, *, force: bool) -> tuple[Load
         return wanted, "not confirmed by interleaved re-measurement: tuner confirm"
     verdict, reason = last.judgement["verdict"], last.judgement.get("reason") or ""
     told = f"{verdict}{f' ({reason})' if reason else ''} by interleaved re-measurement"
-    if verdict not in ("regressed", "no difference"):
+    if verdict not in NOT_WORTH_IT:
         return wanted, told if verdict == "confirmed" else f"not confirmed: {told}"
     if force:
         return wanted, f"{wanted.key} {told}; exported because of --force"

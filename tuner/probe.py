@@ -18,8 +18,8 @@ from tuner.appraisal import Appraisal, appraise
 from tuner.pooling import Pooled, pool
 from tuner.report_model import Headroom, ModelNote, headroom_of, model_note
 from tuner.search import HEADROOM_FRACTION
-from tuner.selection import LOSS_FRACTION, cost_of, has_memory_headroom
-from tuner.space import SearchSpace, nearest
+from tuner.selection import LOSS_FRACTION, has_memory_headroom
+from tuner.space import SearchSpace, cost_of, nearest
 from tuner.split import Bound, bound_of
 from tuner.wording import decimals_for, duration, percent, plain, rate, signed_percent
 

@@ -16,6 +16,7 @@ from objectives.schema import Crash, LoaderConfig, Penalty
 from storage.records import StudyData
 from tuner.appraisal import Appraisal, appraise
 from tuner.checks import Check
+from tuner.confirmation import NOT_WORTH_IT
 from tuner.pooling import Pooled, agreed_ceiling, difference_noise, noise_floor, pool
 from tuner.report_confirmation import ConfirmationNote, confirmation_note
 from tuner.report_model import BreakEven, Headroom, ModelNote, break_even, headroom_of, model_note
@@ -251,7 +252,7 @@ def _verdict(best: Pooled | None, baseline: Pooled | None, noted: ConfirmationNo
 
 
 def _recommended(best: Pooled | None, baseline: Pooled | None, verdict: Verdict) -> LoaderConfig | None:
-    if verdict in ("no difference", "regressed") and baseline is not None:
+    if verdict in NOT_WORTH_IT and baseline is not None:
         return baseline.config
     return best.config if best is not None else None
 

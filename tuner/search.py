@@ -1,4 +1,4 @@
-"""Chooses the next configuration: first points, then model or sampler, then the leaders again; and when to stop.
+"""Chooses the next configuration: first points, then what should gain most, then the leaders again; and when to stop.
 
 Runs in: parent. A pure function of what was measured, so that a resumed study goes on as if it had never stopped,
 and so that another strategy can take its place. The queue model leads where slices have their series, the knowledge
@@ -16,15 +16,15 @@ from dataclasses import replace
 from objectives.schema import Crash, LoaderConfig, Measurement, canonical
 from storage.records import Origin, StudyData, TrialRecord
 from tuner.appraisal import Appraisal, appraise
-from tuner.selection import LOSS_FRACTION, cost_of, select
-from tuner.space import SearchSpace, nearest
+from tuner.selection import LOSS_FRACTION, select
+from tuner.space import SearchSpace, cost_of, nearest
 from tuner.value_search import next_by_value
 
 REPEAT_SHARE = 5
 """One trial in this many, at the end, measures leaders and baseline again instead of something new."""
 
 MAX_SLICES = 2
-"""Slices the sampler may spend on one configuration: on noise it would ask for the leader again and again."""
+"""Slices the search may spend on one configuration: on noise it would ask for the leader again and again."""
 
 FIRST_POINTS = 5
 """Trials that are planned; they may be fewer, as some coincide."""
@@ -89,13 +89,13 @@ def stop_reason(data: StudyData, space: SearchSpace) -> str | None:
         for config, _ in _first_points(data, space)
     ):
         return None
-    gains = [_best_gain(data, space, appraisal)]
+    if _best_gain(data, space, appraisal) >= GAIN_FRACTION:
+        return None
     before = replace(data, trials=data.trials[:-1])
     earlier = appraise(before, space.configurations)
-    gains.append(_best_gain(before, space, earlier) if earlier is not None else math.inf)
-    if max(gains) < GAIN_FRACTION:
-        return f"no other configuration is expected to gain {100 * GAIN_FRACTION:g} %"
-    return None
+    if earlier is None or _best_gain(before, space, earlier) >= GAIN_FRACTION:
+        return None
+    return f"no other configuration is expected to gain {100 * GAIN_FRACTION:g} %"
 
 
 def _best_gain(data: StudyData, space: SearchSpace, appraisal: Appraisal) -> float:

@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from objectives.schema import KNOBS, LoaderConfig
 from objectives.score import MEMORY_LIMIT_FRACTION
 from storage.records import StudyData
 from tuner.appraisal import Appraisal, appraise
-from tuner.pooling import Pooled, difference_noise, noise_floor, pool
+from tuner.pooling import Pooled, noise_floor, pool
+from tuner.space import cost_of
 from tuner.value_appraisal import appraise_values, tied_with_best
 
 __all__ = ["Pooled", "Selection", "Selector", "has_memory_headroom", "noise_floor", "pool", "select"]
 
 LOSS_FRACTION = 0.0025
 """Expected loss that is given away for fewer workers."""
-EQUAL_FRACTION = 1e-9
-"""Scores this close are the same number; larger than what averaging rounds off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ def select(data: StudyData, appraisal: Appraisal | None = None) -> Selection:
     """Return the choice among the configurations that were measured, never crashed and left memory free.
 
     With series: the baseline, else the cheapest configuration, whose expected loss by the queue model is within
-    `LOSS_FRACTION` of the least. Without: the same among those whose scores repeats cannot tell from the highest; the
+    `LOSS_FRACTION` of the least. Without: the same by the model of one score a trial (`tuner.value_appraisal`). The
     highest of many noisy scores is lucky, so neither is a claim of a speed-up.
 
     Args:
@@ -59,14 +57,12 @@ def select(data: StudyData, appraisal: Appraisal | None = None) -> Selection:
     appraisal = appraisal or appraise(data, ())
     if appraisal is not None:
         return _by_model(by_cost, baseline, appraisal)
-    noise = noise_floor(data)
     leaders = tied_with_best(appraise_values(data.trials, ())) or [max(by_cost, key=lambda p: p.value).config]
     tied = tuple(p for p in by_cost if p.config in leaders) or (max(by_cost, key=lambda p: p.value),)
-    highest = max(tied, key=lambda p: p.value)
     best = tied[0]
     if baseline in by_cost and baseline is not None and _no_better(best, baseline, tied):
         best = baseline
-    return Selection(best, baseline, tied, _why(best, baseline, highest, tied, noise))
+    return Selection(best, baseline, tied, _why(best, baseline, tied, noise_floor(data)))
 
 
 def _no_better(best: Pooled, baseline: Pooled, tied: tuple[Pooled, ...]) -> bool:
@@ -92,25 +88,12 @@ def has_memory_headroom(pooled: Pooled) -> bool:
     return pooled.peak_memory_fraction is None or pooled.peak_memory_fraction <= MEMORY_LIMIT_FRACTION
 
 
-def _cannot_tell(pooled: Pooled, highest: Pooled, noise: float | None) -> bool:
-    margin = difference_noise(noise, pooled.slices, highest.slices)
-    return highest.value - pooled.value <= max(margin or 0.0, EQUAL_FRACTION) * highest.value
-
-
-def cost_of(config: LoaderConfig, baseline: LoaderConfig) -> tuple[int, int, int]:
-    """Return what a configuration costs: workers, then batches held per worker, then settings to change."""
-    changed = sum(getattr(config, knob) != getattr(baseline, knob) for knob in KNOBS)
-    return (config.num_workers, config.prefetch_factor or 0, changed)
-
-
-def _why(best: Pooled, baseline: Pooled | None, highest: Pooled, tied: tuple[Pooled, ...], noise: float | None) -> str:
-    if noise is None:
-        return "highest score; too few true repeats to know the noise"
+def _why(best: Pooled, baseline: Pooled | None, tied: tuple[Pooled, ...], noise: float | None) -> str:
+    unknown = "; too few true repeats to know the noise" if noise is None else ""
+    within = f"within {100 * LOSS_FRACTION:g} % of the highest expected score"
     if best is baseline:
-        return "keep the defaults: no score is higher beyond noise"
-    if best is highest:
-        return "highest score" if len(tied) == 1 else f"highest score and cheapest of {len(tied)} within noise"
-    return f"cheapest of {len(tied)} whose scores cannot be told from the highest ({highest.config.key})"
+        return f"keep the defaults: no score is expected to be {100 * LOSS_FRACTION:g} % higher{unknown}"
+    return (f"cheapest of {len(tied)} {within}" if len(tied) > 1 else "highest expected score") + unknown
 
 
 def _why_none(pooled: tuple[Pooled, ...]) -> str:

@@ -88,3 +88,9 @@ def _held(default: LoaderConfig, values: Mapping[str, tuple[int | bool, ...]]) -
         bool(held.get("persistent_workers", default.persistent_workers)),
         bool(held.get("pin_memory", default.pin_memory)),
     )
+
+
+def cost_of(config: LoaderConfig, baseline: LoaderConfig) -> tuple[int, int, int]:
+    """Return what a configuration costs: workers, then batches held per worker, then settings to change."""
+    changed = sum(getattr(config, knob) != getattr(baseline, knob) for knob in KNOBS)
+    return (config.num_workers, config.prefetch_factor or 0, changed)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from objectives.schema import KNOBS, Crash, LoaderConfig
+from objectives.schema import Crash, LoaderConfig
 from objectives.score import MEMORY_LIMIT_FRACTION
 from storage.records import TrialRecord
 from tuner.edge import Edge, fit_edge
+from tuner.space import cost_of
 from tuner.surface import Surface, fit_surface
 
 TIE_FRACTION = 0.0025
@@ -124,7 +125,7 @@ def choose(appraisals: Mapping[LoaderConfig, ValueAppraisal], baseline: LoaderCo
     What was never measured is never chosen, however good it looks.
     """
     tied = tied_with_best(appraisals)
-    return min(tied, key=lambda c: cost(c, baseline), default=None)
+    return min(tied, key=lambda c: cost_of(c, baseline), default=None)
 
 
 def tied_with_best(appraisals: Mapping[LoaderConfig, ValueAppraisal]) -> Sequence[LoaderConfig]:
@@ -132,9 +133,3 @@ def tied_with_best(appraisals: Mapping[LoaderConfig, ValueAppraisal]) -> Sequenc
     fit = {config: a for config, a in appraisals.items() if a.slices and a.fit}
     highest = max((a.log_utility for a in fit.values()), default=0.0)
     return [config for config, a in fit.items() if a.log_utility >= highest - TIE_FRACTION]
-
-
-def cost(config: LoaderConfig, baseline: LoaderConfig) -> tuple[int, int, int]:
-    """Return what a configuration costs: workers, then batches held per worker, then settings to change."""
-    changed = sum(getattr(config, knob) != getattr(baseline, knob) for knob in KNOBS)
-    return (config.num_workers, config.prefetch_factor or 0, changed)

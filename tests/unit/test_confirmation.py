@@ -83,8 +83,11 @@ def test_a_broken_round_is_left_out():
 
 
 def test_more_rounds_are_asked_for_only_if_they_would_tell():
-    """At the last look an unresolved judgement is final and names the rounds it would take, more than there were."""
-    verdict = judged(replace(JOB, slice_noise_sd=0.02, service_s=0.004), INLINE, WORKERS, rounds=LOOKS[0])
-    assert verdict.final
-    if verdict.verdict == "not resolved":
-        assert verdict.rounds_needed is None or verdict.rounds_needed > LOOKS[0]
+    """An unresolved last look is final; it names more rounds than there were, or none where the prior is too wide."""
+    quiet = replace(JOB, slice_noise_sd=0.01, step_noise_sd=0.03, service_s=0.004)
+    some = judged(quiet, INLINE, WORKERS, rounds=LOOKS[0])
+    assert (some.verdict, some.final) == ("not resolved", True)
+    assert some.rounds_needed is not None
+    assert some.rounds_needed > LOOKS[0]
+    never = judged(replace(JOB, service_s=0.0032), INLINE, WORKERS, rounds=LOOKS[0])
+    assert (never.verdict, never.final, never.rounds_needed) == ("not resolved", True, None)

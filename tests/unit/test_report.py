@@ -65,7 +65,7 @@ best            4         4      yes  yes  140.0 ± 3.6   2.0 %  95 %  30 %
 baseline        1         2      yes  yes  101.0 ± 2.6  24.0 %  70 %  10 %
 ceiling         -         -        -    -        145.0   0.0 %     -     -
 
-choice     w4 p4 persist pin: highest score
+choice     w4 p4 persist pin: highest expected score
 verdict    not confirmed: only an interleaved re-measurement (tuner confirm) can
 raw        +38.6 % samples/s to the baseline; noise alone gives ± 3.6 %
 headroom   41.4 % from the baseline to data for free (data-bound); 2.1 % left
